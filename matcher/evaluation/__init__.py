@@ -1,0 +1,1 @@
+"""Metrics, the runner, statistics and reports."""

@@ -1,0 +1,1 @@
+"""Keypoint front ends, one file each."""

@@ -1,0 +1,89 @@
+"""Match images in one call: create a method, read both images, describe, match, refine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matcher import images, methods
+from matcher.refinement import refine as refine_matches
+from matcher.types import Description, Image, Mask, Matcher, Matches, ScoreMap
+
+
+class Refined:
+    """A method whose matches are moved to their sub-pixel places by correlation of the pixels."""
+
+    def __init__(self, method: Matcher) -> None:
+        self.method = method
+
+    def describe(
+        self, images: Sequence[Image], masks: Sequence[Mask | None] | None = None
+    ) -> list[Description]:
+        """Describe with the wrapped method."""
+        return self.method.describe(images, masks)
+
+    def match(self, pairs: Sequence[tuple[Description, Description]]) -> list[Matches]:
+        """Match with the wrapped method, then refine."""
+        found = self.method.match(pairs)
+        return [
+            refine_matches(matches, description0.image, description1.image)
+            for matches, (description0, description1) in zip(found, pairs, strict=True)
+        ]
+
+    def score_map(
+        self, pair: tuple[Description, Description], point0: tuple[float, float]
+    ) -> ScoreMap:
+        """Score with the wrapped method."""
+        return self.method.score_map(pair, point0)
+
+
+def create(
+    name: str,
+    *,
+    device: str = "auto",
+    weights: str | Path | None = "default",
+    refine: bool = True,
+    **options: Any,
+) -> Matcher:
+    """Make a method by name.
+
+    Args:
+        name: One of `matcher.list_methods()`.
+        device: "auto", "cpu", "cuda", "cuda:1", "mps".
+        weights: "default", a file or folder, or None for random weights, whose results are marked `untrained`.
+        refine: Move every match to its sub-pixel place by correlation; False gives the matches as the method found them.
+        **options: Fields of the method's own `Options`.
+
+    Raises:
+        ValueError: No such method or device, or a bad option value.
+        ImportError: The method needs an optional package; the message names the extra.
+        TypeError: The method has no such option.
+    """
+    method = methods.build(name, device=device, weights=weights, **options)
+    return Refined(method) if refine else method
+
+
+def match(
+    method: Matcher,
+    image0: object,
+    image1: object,
+    *,
+    mask0: Mask | None = None,
+    mask1: Mask | None = None,
+) -> Matches:
+    """Match two images.
+
+    Args:
+        method: From `matcher.create`.
+        image0: A path, PIL image, numpy array or torch tensor; see `matcher.read`.
+        image1: Likewise, of any other size.
+        mask0: (H, W), True where matching is allowed in image 0.
+        mask1: Likewise for image 1.
+
+    Returns:
+        Matches in pixels of the two images, best first; empty where nothing was found.
+    """
+    pictures = [images.read(image0), images.read(image1)]
+    description0, description1 = method.describe(pictures, [mask0, mask1])
+    return method.match([(description0, description1)])[0]

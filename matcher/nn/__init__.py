@@ -1,0 +1,1 @@
+"""What networks share: attention, positions, assignment, backbones, and the networks themselves."""

@@ -1,0 +1,32 @@
+"""Choose the device that networks run on."""
+
+from __future__ import annotations
+
+import torch
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """Turn a name into a device that is there.
+
+    Args:
+        name: "auto" takes CUDA, then MPS, then the CPU; or a torch device name ("cpu", "cuda:1").
+
+    Raises:
+        ValueError: The device is unknown, or not on this machine.
+    """
+    if name == "auto":
+        return torch.device(
+            "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        )
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"no device {name!r}; there are auto, cpu, cuda, cuda:N, mps") from error
+    there = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if not there.get(device.type, False):
+        raise ValueError(f"device {name!r} is not on this machine; device='auto' takes the best that is")
+    return device
