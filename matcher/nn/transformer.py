@@ -1,0 +1,239 @@
+"""Self- and cross-attention between the tokens of two images, as published with LightGlue.
+
+Parameters keep the published names, so that LightGlue's and LighterGlue's files load strictly:
+`input_proj`, `posenc.Wr`, `transformers.i.{self_attn,cross_attn}`, `log_assignment.i`, `token_confidence.i`.
+
+Source: Lindenberger, Sarlin, Pollefeys, "LightGlue: Local Feature Matching at Light Speed", ICCV 2023; written from the
+paper and the layout of its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from matcher.nn.attention import attend
+from matcher.nn.positions import RotaryEncoding, Rotation, rotate
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes of the layers; the defaults are LightGlue's, `LIGHTER` has LighterGlue's."""
+
+    input_channels: int = 256
+    channels: int = 256
+    heads: int = 4
+    layers: int = 9
+
+    def __post_init__(self) -> None:
+        if self.channels % (2 * self.heads):
+            raise ValueError(
+                f"channels ({self.channels}) must be an even multiple of heads ({self.heads})"
+            )
+        if self.layers < 1:
+            raise ValueError(f"layers must be at least 1, not {self.layers}")
+
+
+LIGHTER = Config(input_channels=64, channels=96, heads=1, layers=6)
+
+
+class SelfBlock(nn.Module):
+    """Let the tokens of one image look at each other, their positions turned into the phase of query and key."""
+
+    def __init__(self, channels: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.Wqkv = nn.Linear(channels, 3 * channels)
+        self.out_proj = nn.Linear(channels, channels)
+        self.ffn = _feed_forward(channels)
+
+    def forward(self, tokens: Tensor, rotation: Rotation, mask: Tensor | None = None) -> Tensor:
+        """Update (B, N, C) tokens; `mask` (B, N) is True at real tokens, the rest are never looked at."""
+        qkv = self.Wqkv(tokens).unflatten(-1, (self.heads, -1, 3))  # (B, N, heads, C/heads, 3)
+        query, key, value = qkv.transpose(1, 2).unbind(-1)  # (B, heads, N, C/heads)
+        message = attend(rotate(query, rotation), rotate(key, rotation), value, mask)
+        return _update(self.ffn, tokens, self.out_proj(_merge_heads(message)))
+
+
+class CrossBlock(nn.Module):
+    """Let the tokens of each image look at the other's; query and key are one projection, shared by both directions."""
+
+    def __init__(self, channels: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.to_qk = nn.Linear(channels, channels)
+        self.to_v = nn.Linear(channels, channels)
+        self.to_out = nn.Linear(channels, channels)
+        self.ffn = _feed_forward(channels)
+
+    def forward(
+        self,
+        tokens0: Tensor,
+        tokens1: Tensor,
+        mask0: Tensor | None = None,
+        mask1: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Update (B, M, C) and (B, N, C) tokens, both from what they were before."""
+        key0, value0 = self._split(self.to_qk(tokens0)), self._split(self.to_v(tokens0))
+        key1, value1 = self._split(self.to_qk(tokens1)), self._split(self.to_v(tokens1))
+        message0 = self.to_out(_merge_heads(attend(key0, key1, value1, mask1)))
+        message1 = self.to_out(_merge_heads(attend(key1, key0, value0, mask0)))
+        return _update(self.ffn, tokens0, message0), _update(self.ffn, tokens1, message1)
+
+    def attention(self, tokens0: Tensor, tokens1: Tensor) -> Tensor:
+        """Compute how much each token of image 0 looks at each of image 1: (B, heads, M, N), rows sum to one."""
+        key0, key1 = self._split(self.to_qk(tokens0)), self._split(self.to_qk(tokens1))
+        return torch.softmax(key0 @ key1.transpose(-1, -2) / key0.shape[-1] ** 0.5, dim=-1)
+
+    def _split(self, projected: Tensor) -> Tensor:
+        """(B, N, C) to (B, heads, N, C/heads)."""
+        return projected.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class Layer(nn.Module):
+    """One self and one cross block."""
+
+    def __init__(self, channels: int, heads: int) -> None:
+        super().__init__()
+        self.self_attn = SelfBlock(channels, heads)
+        self.cross_attn = CrossBlock(channels, heads)
+
+    def forward(
+        self,
+        tokens: tuple[Tensor, Tensor],
+        rotations: tuple[Rotation, Rotation],
+        masks: tuple[Tensor | None, Tensor | None] = (None, None),
+    ) -> tuple[Tensor, Tensor]:
+        """Update the tokens of both images: (B, M, C) and (B, N, C)."""
+        tokens0 = self.self_attn(tokens[0], rotations[0], masks[0])
+        tokens1 = self.self_attn(tokens[1], rotations[1], masks[1])
+        updated: tuple[Tensor, Tensor] = self.cross_attn(tokens0, tokens1, *masks)
+        return updated
+
+
+class AssignmentHead(nn.Module):
+    """Compare tokens after a layer: similarity of every pair, and how likely each token has a partner at all."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.matchability = nn.Linear(channels, 1)
+        self.final_proj = nn.Linear(channels, channels)
+
+    def project(self, tokens: Tensor) -> Tensor:
+        """Project (B, N, C) tokens so that the dot product of two is their similarity."""
+        projected: Tensor = self.final_proj(tokens)
+        return projected / projected.shape[-1] ** 0.25
+
+    def similarity(self, tokens0: Tensor, tokens1: Tensor) -> Tensor:
+        """Compare all tokens: (B, M, N) float32."""
+        return (self.project(tokens0) @ self.project(tokens1).transpose(-1, -2)).float()
+
+    def matchable(self, tokens: Tensor) -> Tensor:
+        """Give the (B, N) float32 log-odds that a token has a partner in the other image."""
+        logits: Tensor = self.matchability(tokens)
+        return logits[..., 0].float()
+
+
+class TokenConfidence(nn.Module):
+    """Say how sure a token is that later layers would not change its partner."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.token = nn.Sequential(nn.Linear(channels, 1), nn.Sigmoid())
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(B, N, C) tokens to (B, N) confidences in [0, 1]; no gradient reaches the tokens."""
+        confidence: Tensor = self.token(tokens.detach())
+        return confidence[..., 0].float()
+
+
+class Context(nn.Module):
+    """All layers with their heads: the whole published network but for its decisions."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        channels, heads, layers = config.channels, config.heads, config.layers
+        self.config = config
+        same = config.input_channels == channels
+        self.input_proj = nn.Identity() if same else nn.Linear(config.input_channels, channels)
+        self.posenc = RotaryEncoding(channels // heads)
+        self.transformers = nn.ModuleList(Layer(channels, heads) for _ in range(layers))
+        self.log_assignment = nn.ModuleList(AssignmentHead(channels) for _ in range(layers))
+        self.token_confidence = nn.ModuleList(TokenConfidence(channels) for _ in range(layers - 1))
+
+    def forward(
+        self,
+        descriptors: tuple[Tensor, Tensor],
+        points: tuple[Tensor, Tensor],
+        masks: tuple[Tensor | None, Tensor | None] = (None, None),
+    ) -> tuple[Tensor, Tensor]:
+        """Run every layer.
+
+        Args:
+            descriptors: (B, M, input_channels) and (B, N, input_channels).
+            points: (B, M, 2) and (B, N, 2), (x, y) normalised to [-1, 1] along the long side.
+            masks: (B, M) and (B, N), True at real tokens; None where all are.
+
+        Returns:
+            (B, M, C) and (B, N, C) tokens for the last of `log_assignment`.
+        """
+        tokens = self.input_proj(descriptors[0]), self.input_proj(descriptors[1])
+        rotations = self.posenc(points[0]), self.posenc(points[1])
+        for layer in self.transformers:
+            tokens = layer(tokens, rotations, masks)
+        return tokens
+
+
+def published_state(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
+    """Give a LightGlue or LighterGlue file the names of `Context`, for its first layers.
+
+    Args:
+        state: The file; the prefix `matcher.`, the front end beside it, the old names `self_attn.i` and `cross_attn.i`
+            and the derived `confidence_thresholds` are understood.
+        layers: How many layers to keep, with their heads.
+    """
+    names = {name.removeprefix("matcher."): value for name, value in state.items()}
+    names = {name: value for name, value in names.items() if _wanted(name, layers)}
+    return {_modern_name(name): value for name, value in names.items()}
+
+
+def _wanted(name: str, layers: int) -> bool:
+    """Tell whether a parameter belongs to the first layers."""
+    head, _, rest = name.partition(".")
+    number = rest.partition(".")[0]
+    if head in {"extractor", "confidence_thresholds"}:
+        return False
+    if not number.isdigit():
+        return True
+    return int(number) < (layers - 1 if head == "token_confidence" else layers)
+
+
+def _modern_name(name: str) -> str:
+    """Rename `self_attn.i.x` to `transformers.i.self_attn.x`."""
+    head, _, rest = name.partition(".")
+    if head not in {"self_attn", "cross_attn"}:
+        return name
+    number, _, parameter = rest.partition(".")
+    return f"transformers.{number}.{head}.{parameter}"
+
+
+def _feed_forward(channels: int) -> nn.Sequential:
+    """Make the network that turns a token and its message into the token's change."""
+    wide = 2 * channels
+    return nn.Sequential(
+        nn.Linear(wide, wide), nn.LayerNorm(wide), nn.GELU(), nn.Linear(wide, channels)
+    )
+
+
+def _update(feed_forward: nn.Module, tokens: Tensor, message: Tensor) -> Tensor:
+    """Add to each token what its message changes."""
+    change: Tensor = feed_forward(torch.cat([tokens, message], dim=-1))
+    return tokens + change
+
+
+def _merge_heads(message: Tensor) -> Tensor:
+    """(B, heads, N, C/heads) to (B, N, C)."""
+    return message.transpose(1, 2).flatten(2)
