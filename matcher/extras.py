@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-_EXTRA_OF = {
+EXTRA_OF = {  # by import name
     "cv2": "baselines",
     "kornia": "baselines",
     "pycolmap": "sfm",
@@ -20,13 +20,18 @@ def require(package: str, wanted_for: str) -> ModuleType:
     """Import a package that the core does without.
 
     Raises:
-        ImportError: It is not installed; the message names who wants it and the extra that brings it.
+        ImportError: It is not installed; the message says who wants it and how to install it.
     """
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
         if error.name != package:
             raise
-        extra = _EXTRA_OF.get(package)
-        command = f"pip install 'tiepoint[{extra}]'" if extra else f"pip install {package}"
+        command = install_command(package)
         raise ImportError(f"{wanted_for} needs {package}: {command}", name=package) from error
+
+
+def install_command(package: str) -> str:
+    """Say how to install an optional package."""
+    extra = EXTRA_OF.get(package)
+    return f"pip install 'tiepoint[{extra}]'" if extra else f"pip install {package}"

@@ -7,8 +7,7 @@ ending of the name chooses the format (png, jpg, pdf, svg).
 
 from __future__ import annotations
 
-import os
-import tempfile
+import io
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import ArrayLike, NDArray
 
 from matcher import images
+from matcher.storage import write
 from matcher.types import Floats, Image, Mask, Matches, Points, ScoreMap, TemplateHit
 
 _BLUE, _VERMILION, _GREY, _INK = "#1f9bff", "#ff5c1c", "#a8a8a8", "#222222"
@@ -296,7 +296,7 @@ def _count(count: int, one: str, many: str = "") -> str:
 
 
 def _save(page: Figure, path: str | Path, legend: Legend) -> Path:
-    """Write the legend below the picture, then the file, under another name until it is whole."""
+    """Write the legend below the picture, then the file."""
     dots = [Line2D([], [], color=colour, marker="o", linestyle="") for colour, _ in legend]
     page.legend(
         dots,
@@ -309,15 +309,8 @@ def _save(page: Figure, path: str | Path, legend: Legend) -> Path:
         borderaxespad=0.2,
         handletextpad=0.1,
     )
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, unfinished = tempfile.mkstemp(suffix=path.suffix or ".png", dir=path.parent)
-    os.close(handle)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # in titles
-            page.savefig(unfinished)
-        Path(unfinished).replace(path)
-    finally:
-        Path(unfinished).unlink(missing_ok=True)
-    return path
+    drawn = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # in titles
+        page.savefig(drawn, format=Path(path).suffix[1:] or "png")
+    return write(path, drawn.getvalue())
