@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from matcher import datasets, images, matching, weights
+from matcher import __version__, datasets, images, matching, weights
 from matcher.extras import EXTRA_OF, install_command
 from matcher.types import Matcher
 
@@ -78,7 +78,8 @@ def self_test(method: Matcher, image: object | None = None) -> SelfTest:
 
 def _versions() -> list[Finding]:
     findings = [Finding("python", f"{platform.python_version()} on {platform.platform()}")]
-    for package in ("tiepoint", *_CORE):
+    findings.append(Finding("tiepoint", __version__))
+    for package in _CORE:
         version = _version(package)
         findings.append(Finding(package, version or "missing", problem=version is None))
     for package in sorted(set(EXTRA_OF) - {"cv2"}):

@@ -36,6 +36,7 @@ __all__ = [
     "load",
     "pad_to_multiple",
     "read",
+    "read_mask",
     "resize",
     "resize_mask",
     "resize_points",
@@ -127,6 +128,11 @@ def load(source: object, *, policy: Policy = "upright", white: float | None = No
     colours, alpha = _split_alpha(pixels)
     mask = None if alpha is None else np.ascontiguousarray(alpha >= _white(alpha) / 2)
     return Picture(_unit_range(colours, white, found), mask, found.orientation, policy)
+
+
+def read_mask(source: object) -> Mask:
+    """Read a picture as a mask: (H, W), True where it is at least half as bright as white."""
+    return np.ascontiguousarray(grey(read(source)) >= 0.5)
 
 
 def values(source: object) -> Matrix | Image:

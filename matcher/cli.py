@@ -1,0 +1,358 @@
+"""The command `matcher`: one function a command; it prints through `terminal`, nothing else prints.
+
+Exit codes: 0 done (finding nothing is done too), 1 failed, 2 wrong usage. Results go to standard
+output, progress and errors to standard error. A failure is one line; `--debug`, anywhere on the
+command line, shows where it came from.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import matcher
+from matcher import methods, terminal
+
+_USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # which typer does not export
+
+app = typer.Typer(
+    help="Find the points of two images that show the same spot.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+models_app = typer.Typer(help="Trained weights: list, fetch, check.", no_args_is_help=True)
+app.add_typer(models_app, name="models")
+
+
+class RefineChoice(StrEnum):
+    """Whether matches are scored as found, refined, or both."""
+
+    OFF = "off"
+    ON = "on"
+    BOTH = "both"
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; return its exit code."""
+    debug = "--debug" in arguments
+    try:
+        arguments = [argument for argument in arguments if argument != "--debug"]
+        code = app(args=arguments, prog_name="matcher", standalone_mode=False)
+    except _USAGE_ERROR as error:
+        return terminal.fail(getattr(error, "format_message", error.__str__)(), 2)
+    except (KeyboardInterrupt, typer.Abort):
+        return terminal.fail("interrupted", 130)
+    except Exception as error:
+        if debug:
+            raise
+        kind = "" if isinstance(error, OSError | ValueError | ImportError) else type(error).__name__
+        return terminal.fail(f"{kind}: {error}".lstrip(": "), 1)
+    return code if isinstance(code, int) else 0
+
+
+def _check_method(name: str) -> str:
+    if name not in methods.names():
+        raise typer.BadParameter(f"no method {name!r}; there are {', '.join(methods.names())}")
+    return name
+
+
+def _check_methods(names: str) -> str:
+    """Check a comma-separated list."""
+    return ",".join(_check_method(name.strip()) for name in names.split(",") if name.strip())
+
+
+def _check_option(items: list[str]) -> list[str]:
+    for item in items:
+        if "=" not in item:
+            raise typer.BadParameter(f"{item!r} must be name=value")
+    return items
+
+
+ImageFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="Image file.")]
+Method = Annotated[
+    str, typer.Option("--method", "-m", callback=_check_method, help="One of `matcher methods`.")
+]
+Methods = Annotated[
+    str, typer.Option("--methods", "-m", callback=_check_methods, help="Names with commas between.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
+Weights = Annotated[str, typer.Option(help="default, a file or folder, or none (random weights).")]
+Out = Annotated[Path | None, typer.Option(help="Results, by ending: .npz, .csv, .json.")]
+OutFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder for the results.")]
+Picture = Annotated[Path | None, typer.Option(help="Picture: .png, .jpg, .pdf, .svg.")]
+MaskFile = Annotated[
+    Path | None, typer.Option(exists=True, dir_okay=False, help="Picture, bright where allowed.")
+]
+OptionItems = Annotated[
+    list[str],
+    typer.Option("--option", "-o", callback=_check_option, help="Field of the method: name=value."),
+]
+
+
+@app.callback(invoke_without_command=True)
+def _start(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"tiepoint {matcher.__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+@app.command("match")
+def match_images(
+    image0: ImageFile,
+    image1: ImageFile,
+    method: Method = "loftr",
+    out: Out = None,
+    picture: Picture = None,
+    mask0: MaskFile = None,
+    mask1: MaskFile = None,
+    device: Device = "auto",
+    weights: Weights = "default",
+    refine: Annotated[bool, typer.Option(help="Move matches to sub-pixel places.")] = True,
+    option: OptionItems = [],  # noqa: B006  typer copies it
+) -> None:
+    """Match two images."""
+    from matcher import images, matching, storage
+
+    masks = [None if mask is None else images.read_mask(mask) for mask in (mask0, mask1)]
+    with terminal.working(f"loading {method}"):
+        made = matching.create(
+            method, device=device, weights=_weights(weights), refine=refine, **_fields(option)
+        )
+    with terminal.working(f"matching by {method}"):
+        start = time.perf_counter()
+        found = matching.match(made, image0, image1, mask0=masks[0], mask1=masks[1])
+        seconds = time.perf_counter() - start
+    written = [] if out is None else [storage.save_matches(found, out)]
+    if picture is not None:
+        from matcher.explore import plots
+
+        title = f"{method}   {image0.name} ↔ {image1.name}"
+        written.append(plots.draw_matches(image0, image1, found, picture, title=title))
+    warning = "; untrained, so they mean nothing" if found.untrained else ""
+    count = f"{len(found)} {'match' if len(found) == 1 else 'matches'}"
+    terminal.finish(f"{count} by {method} in {seconds:.2f} s{warning}", written)
+
+
+@app.command("find")
+def find_templates(
+    template: Annotated[
+        list[Path], typer.Argument(exists=True, dir_okay=False, help="One or more templates.")
+    ],
+    scene: ImageFile,
+    threshold: Annotated[float, typer.Option(help="Least score, in [0, 1].")] = 0.8,
+    out: Out = None,
+    picture: Picture = None,
+    option: OptionItems = [],  # noqa: B006  typer copies it
+) -> None:
+    """Find templates in a scene."""
+    from matcher import storage, templates
+
+    with terminal.working("searching"):
+        start = time.perf_counter()
+        options = templates.FindOptions(threshold=threshold, **_fields(option))
+        hits = templates.find(list(template), scene, options)
+        seconds = time.perf_counter() - start
+    if hits:
+        names = ("template", "x", "y", "angle_degrees", "scale", "score")
+        terminal.print_table(
+            [
+                {name.replace("_", " "): f"{getattr(hit, name):.5g}" for name in names}
+                for hit in hits
+            ]
+        )
+    written = [] if out is None else [storage.save_hits(hits, out)]
+    if picture is not None:
+        from matcher.explore import plots
+
+        written.append(plots.draw_hits(scene, hits, picture, title=scene.name))
+    count = f"{len(hits)} {'detection' if len(hits) == 1 else 'detections'}"
+    terminal.finish(f"{count} in {seconds:.2f} s", written)
+
+
+@app.command("evaluate")
+def evaluate_methods(
+    benchmark: Annotated[
+        str, typer.Argument(help="sample, or a manifest (pairs.json, pairs.txt).")
+    ],
+    methods_: Methods = "ncc,superglue,loftr",
+    refine: Annotated[RefineChoice, typer.Option(help="Score matches refined.")] = RefineChoice.ON,
+    resize: Annotated[int, typer.Option(min=0, help="Long side in pixels; 0 keeps sizes.")] = 640,
+    repeats: Annotated[int, typer.Option(min=1, help="Robust fits a pair, pooled.")] = 1,
+    device: Device = "auto",
+    out: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder; a rerun resumes.")
+    ] = None,
+) -> None:
+    """Run methods over the pairs of a benchmark and print their figures."""
+    from matcher import datasets
+    from matcher.evaluation import runner, tables
+    from matcher.evaluation.settings import Settings
+
+    pairs = datasets.benchmark(benchmark)
+    made = _build(methods_, device)
+    settings = Settings(long_side=resize or None, refine=refine.value, repeats=repeats)
+    with terminal.bar("evaluating") as advance:
+        evaluation = runner.evaluate(
+            made, pairs, settings, out=out, progress=lambda done, of, _: advance(done, of)
+        )
+    rows = [tables.cells(row) for row in tables.table(evaluation)]
+    terminal.print_table(rows)
+    written = [] if out is None else tables.write_tables(evaluation, out)
+    terminal.finish(f"{len(pairs)} pairs, {len(made)} methods", written)
+
+
+@app.command("methods")
+def list_methods() -> None:
+    """List the methods."""
+    for name in methods.names():
+        typer.echo(f"{name:20} {_summary(name)}")
+
+
+@app.command()
+def doctor() -> None:
+    """Show versions, OpenCV variants, devices and weights; exit with 1 if something is wrong."""
+    from matcher.doctor import diagnose
+
+    findings = diagnose()
+    for finding in findings:
+        style = "red" if finding.problem else ""
+        line = f"{finding.subject:32} {finding.found}"
+        terminal.print_line(line, style)
+    problems = sum(finding.problem for finding in findings)
+    typer.echo(f"{problems} {'problem' if problems == 1 else 'problems'}")
+    raise typer.Exit(bool(problems))
+
+
+@app.command()
+def selftest(
+    methods_: Methods = "ncc,superglue,loftr",
+    image: Annotated[Path | None, typer.Option(exists=True, help="Default: a sample.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Match an image with itself by each method; badly loaded weights fail here."""
+    from matcher.doctor import self_test
+
+    failed = 0
+    for name, method in _build(methods_, device).items():
+        with terminal.working(name):
+            result = self_test(method, image)
+        failed += not result.passed
+        share = f"{result.in_place} of {result.matches} matches in place"
+        typer.echo(f"{name:20} {'passed' if result.passed else 'FAILED'}: {share}")
+    raise typer.Exit(bool(failed))
+
+
+@app.command("licences")
+def show_licences(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """List the licence of the package, of each set of weights and of each dependency."""
+    from matcher.licences import licences
+
+    found = [asdict(licence) for licence in licences()]
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    terminal.print_table([{key: str(value) for key, value in row.items()} for row in found])
+    restricted = sum(row["restricted"] for row in found)
+    typer.echo(f"{len(found)} parts, {restricted} restricted: never fetched without your consent")
+
+
+@models_app.command("list")
+def list_models() -> None:
+    """List the sets of weights and where they are."""
+    from matcher import weights
+
+    rows = [
+        {
+            "name": name,
+            "what": known.title,
+            "MB": f"{known.size / 1e6:.1f}",
+            "licence": known.licence,
+            "state": weights.status(name),
+        }
+        for name, known in sorted(weights.registry().items())
+    ]
+    terminal.print_table(rows)
+    typer.echo(f"fetched weights lie in {weights.cache_folder()}")
+
+
+@models_app.command("fetch")
+def fetch_models(
+    names: Annotated[list[str], typer.Argument(help="Names from `matcher models list`.")],
+    accept_licence: Annotated[
+        str | None, typer.Option(help="Short name of the restricted licence that you accept.")
+    ] = None,
+) -> None:
+    """Fetch sets of weights from their publishers, checked by sha256."""
+    from matcher import weights
+
+    for name in names:
+        with terminal.working(f"fetching {name}"):
+            path = weights.fetch(name, accept_licence)
+        typer.echo(f"{name} {path}")
+
+
+@models_app.command("check")
+def check_models() -> None:
+    """Check all weights that are here; exit with 1 if one is damaged."""
+    from matcher import weights
+
+    states = {name: weights.status(name) for name in sorted(weights.registry())}
+    for name, state in states.items():
+        typer.echo(f"{name:24} {state}")
+    raise typer.Exit("damaged" in states.values())
+
+
+def _summary(name: str) -> str:
+    """Read the first line of a method's docstring, without importing its networks."""
+    found = importlib.util.find_spec(f"{methods.__name__}.{name.replace('-', '_')}")
+    source = Path(found.origin).read_text("utf-8") if found and found.origin else ""
+    return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+
+
+def _build(names: str, device: str) -> dict[str, Any]:
+    """Make methods as they are, without refinement."""
+    made = {}
+    for name in names.split(","):
+        with terminal.working(f"loading {name}"):
+            made[name] = methods.build(name, device=device)
+    return made
+
+
+def _weights(text: str) -> str | None:
+    return None if text == "none" else text
+
+
+def _fields(items: Sequence[str]) -> dict[str, Any]:
+    """Read name=value items; values are Python literals, else text."""
+    fields: dict[str, Any] = {}
+    for item in items:
+        name, _, text = item.partition("=")
+        try:
+            fields[name.strip()] = ast.literal_eval(text)
+        except (SyntaxError, ValueError):
+            fields[name.strip()] = text
+    return fields
