@@ -16,14 +16,20 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import matcher
 from matcher import methods, terminal
 
+if TYPE_CHECKING:
+    from matcher.evaluation.compare import Comparison
+    from matcher.types import Matcher
+
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # which typer does not export
+
+_DEFAULT_METHODS = "ncc,superglue,loftr"  # those that need no optional package
 
 app = typer.Typer(
     help="Find the points of two images that show the same spot.",
@@ -191,12 +197,39 @@ def find_templates(
     terminal.finish(f"{count} in {seconds:.2f} s", written)
 
 
+@app.command("compare")
+def compare_methods(
+    image0: ImageFile,
+    image1: ImageFile,
+    methods_: Methods = _DEFAULT_METHODS,
+    truth: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Homography (3 x 3) or manifest."),
+    ] = None,
+    refine: Annotated[bool, typer.Option(help="Move matches to sub-pixel places.")] = True,
+    device: Device = "auto",
+    out: OutFolder = Path("runs/compare"),
+) -> None:
+    """Compare methods on one pair: a table, a picture for each method, and matches.npz."""
+    from matcher.evaluation.compare import compare
+    from matcher.evaluation.truth_file import read_truth
+
+    known = None if truth is None else read_truth(truth, image0, image1)
+    made = _build(methods_, device, refine)
+    with terminal.working(f"comparing {', '.join(made)}"):
+        found = compare(image0, image1, made, known, out=out)
+    terminal.print_table([_compared(comparison) for comparison in found])
+    pictures = [each.picture for each in found if each.picture is not None]
+    terminal.finish(f"{len(found)} methods compared", [out / "matches.npz", *pictures])
+    raise typer.Exit(any(":" in each.reason for each in found))
+
+
 @app.command("evaluate")
 def evaluate_methods(
     benchmark: Annotated[
         str, typer.Argument(help="sample, or a manifest (pairs.json, pairs.txt).")
     ],
-    methods_: Methods = "ncc,superglue,loftr",
+    methods_: Methods = _DEFAULT_METHODS,
     refine: Annotated[RefineChoice, typer.Option(help="Score matches refined.")] = RefineChoice.ON,
     resize: Annotated[int, typer.Option(min=0, help="Long side in pixels; 0 keeps sizes.")] = 640,
     repeats: Annotated[int, typer.Option(min=1, help="Robust fits a pair, pooled.")] = 1,
@@ -247,7 +280,7 @@ def doctor() -> None:
 
 @app.command()
 def selftest(
-    methods_: Methods = "ncc,superglue,loftr",
+    methods_: Methods = _DEFAULT_METHODS,
     image: Annotated[Path | None, typer.Option(exists=True, help="Default: a sample.")] = None,
     device: Device = "auto",
 ) -> None:
@@ -333,13 +366,33 @@ def _summary(name: str) -> str:
     return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
 
 
-def _build(names: str, device: str) -> dict[str, Any]:
-    """Make methods as they are, without refinement."""
+def _build(names: str, device: str, refine: bool = False) -> dict[str, Matcher]:
+    """Make methods, by the label of their rows."""
+    from matcher import matching
+
     made = {}
     for name in names.split(","):
         with terminal.working(f"loading {name}"):
-            made[name] = methods.build(name, device=device)
+            method = matching.create(name, device=device, refine=refine)
+        made[f"{name} + refine" if refine else name] = method
     return made
+
+
+def _compared(found: Comparison) -> dict[str, str]:
+    """Write one method's results as cells."""
+    shares = [found.precision(pixels) for pixels in (1, 3, 5)]
+    known = [share for share in shares if share is not None]
+    return {
+        "method": found.method,
+        "matches": f"{len(found.matches)}",
+        "inliers": f"{int(found.inliers.sum())}",
+        "% within 1/3/5 px": " / ".join(f"{100 * share:.1f}" for share in known),
+        "model error": "" if found.model_error is None else f"{found.model_error:.3f}",
+        "describe ms": f"{1000 * found.describe_seconds:.0f}",
+        "match ms": f"{1000 * found.match_seconds:.0f}",
+        "peak MiB": f"{found.peak_mib:.0f}",
+        "result": found.reason,
+    }
 
 
 def _weights(text: str) -> str | None:

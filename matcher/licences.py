@@ -53,7 +53,7 @@ def _weights() -> list[Licence]:
 
 
 def _dependencies() -> list[Licence]:
-    """List what the installed package requires; a checkout that is not installed requires nothing."""
+    """List what the installed package requires; nothing for a checkout."""
     try:
         requirements = importlib.metadata.requires("tiepoint") or []
     except importlib.metadata.PackageNotFoundError:
