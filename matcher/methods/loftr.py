@@ -1,0 +1,405 @@
+"""Detector-free matching: every cell of a feature map looks for its partner in the other image.
+
+`describe` runs the CNN, once an image; `match` runs the attention, the assignment and the fine
+stage of a pair. Images of any size are taken as they are: nothing is resampled unless `max_side`
+asks for it, and cells that a mask excludes are left out before the attention, so that they change
+nothing.
+
+Presets: "light" starts from published XFeat and LighterGlue weights and ships with the package;
+"official-…" is the published LoFTR, whose checkpoint the user brings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from matcher import images
+from matcher.methods._tiles import Tiled
+from matcher.nn import loftr, loftr_light
+from matcher.nn.coarse_to_fine import CoarseToFine, Maps, View
+from matcher.nn.devices import choose_device
+from matcher.nn.streaming import BUDGET, CoarseMatches
+from matcher.types import Description, Floats, Image, Mask, Matcher, Matches, Points, ScoreMap
+from matcher.weights import load_strict, state_dict
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A network and the decisions that it was trained with.
+
+    Attributes:
+        make: Makes the network with random weights.
+        threshold: Least score of a match.
+        border: Cells along the edges of both images that never match.
+        tokens: Most cells an image that are looked at; None for all.
+        file: The checkpoint that the user brings; empty where the package has the weights.
+    """
+
+    make: Callable[[], loftr.LoFTR | loftr_light.LoftrLight]
+    threshold: float
+    border: int = 0
+    tokens: int | None = None
+    file: str = ""
+
+
+def _published(config: loftr.Config, file: str) -> Preset:
+    """Make the preset of a published checkpoint: the authors' threshold and border."""
+    return Preset(lambda: loftr.LoFTR(config), threshold=0.2, border=2, file=file)
+
+
+PRESETS: Mapping[str, Preset] = {
+    # LighterGlue's threshold; the limit is chosen in models/loftr-light/card.md
+    "light": Preset(loftr_light.LoftrLight, threshold=0.1, tokens=1200),
+    "official-outdoor": _published(loftr.OUTDOOR, "outdoor_ds.ckpt or kornia's loftr_outdoor.ckpt"),
+    "official-indoor": _published(loftr.OUTDOOR, "indoor_ds.ckpt or kornia's loftr_indoor.ckpt"),
+    "official-indoor-new": _published(loftr.INDOOR_NEW, "indoor_ds_new.ckpt"),
+    "official-outdoor-ot": _published(loftr.OPTIMAL_TRANSPORT, "outdoor_ot.ckpt"),
+    "official-indoor-ot": _published(loftr.OPTIMAL_TRANSPORT, "indoor_ot.ckpt"),
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may set; None takes the preset's value."""
+
+    preset: str = "light"
+    threshold: float | None = None  # least score, in [0, 1]
+    border: int | None = None  # cells along the edges that never match
+    tokens: int | None = (
+        None  # most cells an image that are looked at: time grows with their square
+    )
+    max_side: int | None = (
+        None  # larger images are shrunk to this long side before they are described
+    )
+    tile: int | None = None  # larger images are cut into tiles of this side, in pixels
+    overlap: int = 64  # of neighbouring tiles, in pixels
+    memory: int = BUDGET  # bytes for blocks of scores
+
+    def __post_init__(self) -> None:
+        if self.preset not in PRESETS:
+            raise ValueError(f"no preset {self.preset!r}; there are {', '.join(sorted(PRESETS))}")
+        for name in ("tokens", "max_side", "memory"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} must be positive, not {value}")
+        if self.border is not None and self.border < 0:
+            raise ValueError(f"border must be at least 0, not {self.border}")
+
+
+def build(*, device: str, weights: str | Path | None, **options: Any) -> Matcher:
+    """Make the method.
+
+    Args:
+        device: As `matcher.methods.build` takes it.
+        weights: "default", which only the preset "light" has; a file; or None for random weights.
+        **options: Fields of `Options`.
+
+    Raises:
+        ValueError: A bad option, or weights that do not fit the preset's network.
+        FileNotFoundError: The file is missing.
+    """
+    chosen = Options(**options)
+    place = choose_device(device)
+    network = PRESETS[chosen.preset].make()
+    if weights is not None:
+        load_strict(network, _state(chosen.preset, weights), f"loftr {chosen.preset}")
+    network.prepare().to(place)
+    method = Loftr(network, chosen, place, untrained=weights is None)
+    return method if chosen.tile is None else Tiled(method, chosen.tile, chosen.overlap)
+
+
+def _state(preset: str, weights: str | Path) -> Mapping[str, Tensor]:
+    """Read the weights of a preset.
+
+    Raises:
+        ValueError: They are not in the package, and the user named no file.
+    """
+    file = PRESETS[preset].file
+    if file and weights == "default":
+        raise ValueError(f"preset {preset!r} needs weights=FILE: {file}")
+    if file:
+        return loftr.published_state(state_dict(weights))
+    if weights == "default":
+        config = loftr_light.Config()
+        return loftr_light.start(state_dict("xfeat"), state_dict("lighterglue"), config.layers)
+    return state_dict(weights)
+
+
+class Places(NamedTuple):
+    """Where given points of image 0 lie in image 1, in the order they were given.
+
+    Attributes:
+        points1: (K, 2) float32 pixels of image 1; NaN where not valid.
+        scores: (K,) float32 in [0, 1].
+        valid: (K,) bool: the score reached the threshold, and the place is inside image 1 and its
+            mask.
+    """
+
+    points1: Points
+    scores: Floats
+    valid: NDArray[np.bool_]
+
+
+class Loftr:
+    """The method; see the module."""
+
+    name = "loftr"
+
+    def __init__(
+        self, network: CoarseToFine, options: Options, device: torch.device, *, untrained: bool
+    ) -> None:
+        preset = PRESETS[options.preset]
+        self.network = network
+        self.options = options
+        self.device = device
+        self.untrained = untrained
+        self.threshold = preset.threshold if options.threshold is None else options.threshold
+        self.border = preset.border if options.border is None else options.border
+        self.tokens = options.tokens or preset.tokens
+
+    @torch.inference_mode()
+    def describe(
+        self, images: Sequence[Image], masks: Sequence[Mask | None] | None = None
+    ) -> list[Description]:
+        """Run the CNN on each image and keep the cells that count."""
+        given = masks if masks is not None else [None] * len(images)
+        return [self._describe(image, mask) for image, mask in zip(images, given, strict=True)]
+
+    def _describe(self, image: Image, mask: Mask | None) -> Description:
+        grey = images.grey(image)
+        if mask is not None and mask.shape != grey.shape:
+            raise ValueError(f"mask must be {grey.shape} like its image, not {mask.shape}")
+        seen = images.resize(grey, self._seen_size(grey.shape))
+        maps = self.network.describe(torch.from_numpy(seen)[None, None].to(self.device))
+        cells, points = self._cells(maps, seen.shape, grey.shape)
+        allowed = _inside(points, grey.shape, mask)
+        priority = np.ones(len(cells), np.float32)
+        if maps.priority is not None:
+            priority = maps.priority.flatten().float().cpu().numpy()
+        chosen = _best(np.where(allowed, priority, -1.0), self.tokens)
+        coarse = maps.coarse.flatten(0, 1).float().cpu().numpy()  # (h * w, C)
+        kept: dict[str, NDArray[np.generic]] = {
+            "cells": cells[chosen],
+            "seen": np.array(seen.shape),
+        }
+        if maps.fine is not None:
+            kept["fine"] = maps.fine.float().contiguous().cpu().numpy()
+        if len(chosen) < len(cells):  # for questions about other cells
+            kept["coarse"], kept["allowed"] = coarse, allowed
+        return Description(
+            method=self.name,
+            image=grey,
+            mask=mask,
+            points=points[chosen],
+            scores=priority[chosen].clip(0, 1),
+            descriptors=coarse[chosen],
+            maps=kept,
+            untrained=self.untrained,
+        )
+
+    def _seen_size(self, size: tuple[int, ...]) -> tuple[int, int]:
+        """Height and width that the network sees of an image."""
+        full = size[0], size[1]
+        return images.fit_long_side(full, self.options.max_side) if self.options.max_side else full
+
+    def _cells(
+        self, maps: Maps, seen: tuple[int, ...], size: tuple[int, ...]
+    ) -> tuple[NDArray[np.int64], Points]:
+        """List all cells (column, row), rows first, and where they lie in the given image."""
+        rows, columns = np.indices(maps.coarse.shape[:2]).reshape(2, -1)
+        cells = np.stack([columns, rows], axis=1)
+        points = cells * self.network.stride + self.network.centre
+        return cells, images.resize_points(
+            points.astype(np.float32), (seen[0], seen[1]), (size[0], size[1])
+        )
+
+    @torch.inference_mode()
+    def match(self, pairs: Sequence[tuple[Description, Description]]) -> list[Matches]:
+        """Match pairs one after the other, each as if it were alone."""
+        return [self._match(*pair) for pair in pairs]
+
+    def _match(self, description0: Description, description1: Description) -> Matches:
+        views = self._view(description0), self._view(description1)
+        if not (len(description0) and len(description1)):
+            return Matches.empty(untrained=self.untrained)
+        related = self.network.relate(*views)
+        scores = self.network.score(*related, self.options.memory)
+        found = self._without_border(views, scores.mutual_best(self.threshold))
+        places = self.network.place(views, related, found)
+        points0, points1 = (
+            _given_pixels(points, description)
+            for points, description in zip(places, (description0, description1), strict=True)
+        )
+        inside = _inside(points0, description0.size, description0.mask)
+        inside &= _inside(points1, description1.size, description1.mask)
+        matches = Matches(points0, points1, found.scores.cpu().numpy(), untrained=self.untrained)
+        return matches.select(inside).sorted()
+
+    @torch.inference_mode()
+    def match_points(self, pair: tuple[Description, Description], points0: Points) -> Places:
+        """Find where given points of image 0 lie in image 1.
+
+        Args:
+            pair: Both descriptions.
+            points0: (K, 2) pixels of image 0, of any fraction.
+
+        Raises:
+            ValueError: The points are not pairs.
+        """
+        points0 = np.asarray(points0, np.float32)
+        if points0.ndim != 2 or points0.shape[1] != 2:
+            raise ValueError(f"points0 must be (K, 2), not {points0.shape}")
+        asked = _inside(points0, pair[0].size, pair[0].mask)
+        points1 = np.full_like(points0, np.nan)
+        scores = np.zeros(len(points0), np.float32)
+        if asked.any() and len(pair[1]):
+            points1[asked], scores[asked] = self._follow(pair, points0[asked])
+        valid = (scores > self.threshold) & _inside(points1, pair[1].size, pair[1].mask)
+        points1[~valid] = np.nan
+        return Places(points1, scores, valid)
+
+    def _follow(
+        self, pair: tuple[Description, Description], points0: Points
+    ) -> tuple[Points, Floats]:
+        """Answer for (K, 2) points inside image 0: their places and the (K,) scores."""
+        seen0 = self._seen(pair[0])
+        asked = torch.from_numpy(images.resize_points(points0, pair[0].size, seen0)).to(self.device)
+        cells = ((asked - self.network.centre) / self.network.stride).round().long()
+        view0, rows = self._with_cells(pair[0], cells)
+        views = view0, self._view(pair[1])
+        related = self.network.relate(*views)
+        best = self.network.score(*related, self.options.memory).rows(rows).max(1)
+        found = CoarseMatches(rows, best.indices, best.values.exp().clamp(max=1))
+        places = self.network.follow(views, related, found, asked)
+        return _given_pixels(places, pair[1]), found.scores.cpu().numpy()
+
+    def _with_cells(self, description: Description, cells: Tensor) -> tuple[View, Tensor]:
+        """Make a view that holds the (K, 2) cells asked for, and find their (K,) rows in it."""
+        view = self._view(description)
+        columns, rows = self._grid(description)
+        cells = torch.minimum(cells.clamp_min(0), cells.new_tensor([columns - 1, rows - 1]))
+        row_of = torch.full((rows * columns,), -1, device=self.device)
+        flat = view.cells[:, 1] * columns + view.cells[:, 0]
+        wanted = cells[:, 1] * columns + cells[:, 0]
+        if "coarse" in description.maps:
+            flat = torch.unique(torch.cat([flat, wanted]))
+            tokens = torch.from_numpy(np.asarray(description.maps["coarse"])).to(self.device)[flat]
+            listed = torch.stack([flat % columns, flat // columns], dim=1)
+            view = View(tokens, listed, view.size, view.fine)
+        row_of[flat] = torch.arange(len(flat), device=self.device)
+        return view, row_of[wanted]
+
+    @torch.inference_mode()
+    def score_map(
+        self, pair: tuple[Description, Description], point0: tuple[float, float]
+    ) -> ScoreMap:
+        """Score every cell of image 1 for the cell nearest to a point; cells left out score 0."""
+        seen0, seen1 = self._seen(pair[0]), self._seen(pair[1])
+        point = images.resize_points(np.array([point0], np.float32), pair[0].size, seen0)
+        cell = (
+            ((torch.from_numpy(point) - self.network.centre) / self.network.stride).round().long()
+        )
+        view0, asked = self._with_cells(pair[0], cell.to(self.device))
+        view1 = self._view(pair[1])
+        columns1, rows1 = self._grid(pair[1])
+        scores = np.zeros(rows1 * columns1, np.float32)
+        if len(pair[1]) and len(view0.tokens):
+            related = self.network.relate(view0, view1)
+            row = self.network.score(*related, self.options.memory).rows(asked)[0].exp()
+            scores[(view1.cells[:, 1] * columns1 + view1.cells[:, 0]).cpu()] = row.cpu().numpy()
+        rows, columns = np.indices((rows1, columns1)).reshape(2, -1)
+        places = np.stack([columns, rows], axis=1) * self.network.stride + self.network.centre
+        points1 = images.resize_points(places.astype(np.float32), seen1, pair[1].size)
+        return ScoreMap(points1, scores, grid=(rows1, columns1), kind="assignment probability")
+
+    def memory(self, size0: tuple[int, int], size1: tuple[int, int]) -> int:
+        """Estimate the bytes that describing and matching two images takes at its peak.
+
+        Args:
+            size0: Height and width of image 0.
+            size1: Height and width of image 1.
+
+        Returns:
+            Bytes beside the network and the images themselves.
+        """
+        areas = [math.prod(self._seen_size(size)) for size in (size0, size1)]
+        cells = [math.ceil(area / self.network.stride**2) for area in areas]
+        counts = [min(count, self.tokens or count) for count in cells]
+        held = sum(self.network.held_bytes(area) for area in areas)
+        describing = max(
+            self.network.describing_bytes(areas[0]),
+            self.network.held_bytes(areas[0]) + self.network.describing_bytes(areas[1]),
+        )
+        blocks = min(self.options.memory, 8 * math.prod(counts))
+        return max(describing, held + blocks + self.network.relating_bytes(counts[0], counts[1]))
+
+    def _view(self, description: Description) -> View:
+        """Bring a description to the device.
+
+        Raises:
+            ValueError: Another method made it.
+        """
+        if description.method != self.name:
+            raise ValueError(
+                f"{self.name} cannot match what {description.method} described; describe again"
+            )
+        fine = description.maps.get("fine")
+        return View(
+            torch.from_numpy(description.descriptors).to(self.device),
+            torch.from_numpy(np.asarray(description.maps["cells"], np.int64)).to(self.device),
+            self._seen(description),
+            None if fine is None else torch.from_numpy(np.asarray(fine)).to(self.device),
+        )
+
+    def _seen(self, description: Description) -> tuple[int, int]:
+        """Height and width of the image that the network saw."""
+        height, width = np.asarray(description.maps["seen"])
+        return int(height), int(width)
+
+    def _grid(self, description: Description) -> tuple[int, int]:
+        """Columns and rows of the coarse map."""
+        height, width = self._seen(description)
+        return math.ceil(width / self.network.stride), math.ceil(height / self.network.stride)
+
+    def _without_border(self, views: tuple[View, View], found: CoarseMatches) -> CoarseMatches:
+        """Drop matches whose cell lies within some cells of an edge of either image."""
+        keep = torch.ones_like(found.rows, dtype=torch.bool)
+        for view, chosen in zip(views, (found.rows, found.columns), strict=True):
+            height, width = view.size
+            last = view.cells.new_tensor([width - 1, height - 1]) // self.network.stride
+            cells = view.cells[chosen]
+            keep &= ((cells >= self.border) & (cells <= last - self.border)).all(1)
+        return CoarseMatches(found.rows[keep], found.columns[keep], found.scores[keep])
+
+
+def _given_pixels(points: Tensor, description: Description) -> Points:
+    """Move (K, 2) pixels of the image that the network saw to the image that the user gave."""
+    height, width = np.asarray(description.maps["seen"])
+    return images.resize_points(
+        points.float().cpu().numpy(), (int(height), int(width)), description.size
+    )
+
+
+def _inside(points: Points, size: tuple[int, ...], mask: Mask | None) -> NDArray[np.bool_]:
+    """Tell which (K, 2) points lie on a pixel of the image, and of its mask."""
+    nearest = np.floor(points + 0.5)
+    inside: NDArray[np.bool_] = ((nearest >= 0) & (nearest < [size[1], size[0]])).all(1)
+    if mask is not None:
+        columns, rows = np.where(inside[:, None], nearest, 0).astype(np.int64).T
+        inside &= mask[rows, columns]
+    return inside
+
+
+def _best(priority: NDArray[np.float64], most: int | None) -> NDArray[np.int64]:
+    """List the best cells of not negative priority, at most so many; rising."""
+    order = np.argsort(-priority, kind="stable")[: len(priority) if most is None else most]
+    return np.sort(order[priority[order] >= 0])
