@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ class Fingerprint:
     Attributes:
         pairs: Number of pairs.
         images: Number of different image files.
-        sizes: (width, height) of the smallest and of the largest image, by pixels.
+        sizes: (width, height) of the smallest and of the largest readable image, by pixels.
         focal_lengths: Smallest and largest in pixels; None where no pair is calibrated.
         sha256: Of names, truths and image files, in the order of the pairs.
     """
@@ -161,6 +162,33 @@ def load_pair_list(path: str | Path, root: str | Path | None = None) -> list[Pai
     return pairs
 
 
+def load_truth(path: str | Path, image0: str | Path, image1: str | Path) -> Truth:
+    """Load what is known of one pair.
+
+    Args:
+        path: A manifest (.json) that lists the pair, or a text file of nine numbers: the homography
+            from pixels of image 0 to pixels of image 1, row by row.
+        image0: Image file of the pair, as it lies in the manifest.
+        image1: Likewise.
+
+    Raises:
+        FileNotFoundError: There is no such file, or images of the manifest are missing.
+        ValueError: The manifest does not list the pair, or the numbers are no homography.
+    """
+    path = Path(path)
+    if path.suffix == ".json":
+        wanted = Path(image0).resolve(), Path(image1).resolve()
+        for pair in load_pairs(path):
+            if (pair.image0, pair.image1) == wanted and pair.truth is not None:
+                return pair.truth
+        raise ValueError(f"{path} has no pair of {image0} and {image1}")
+    words = path.read_text(encoding="utf-8").split()
+    entry = _Entry({"H_0to1": [words[i : i + 3] for i in (0, 3, 6)]}, path.parent, str(path))
+    if len(words) != 9:
+        raise entry.error("a homography", f"has nine numbers, not {len(words)}")
+    return _homography(entry)
+
+
 def fingerprint(pairs: Sequence[Pair]) -> Fingerprint:
     """Summarise and hash pairs with their files.
 
@@ -173,7 +201,7 @@ def fingerprint(pairs: Sequence[Pair]) -> Fingerprint:
     for pair in pairs:
         digest.update(pair_key(pair).encode())
     paths = {path for pair in pairs for path in (pair.image0, pair.image1)}
-    sizes = sorted((_image_size(path) for path in paths), key=lambda size: size[0] * size[1])
+    sizes = sorted(_known_sizes(paths), key=lambda size: size[0] * size[1]) or [(0, 0)]
     truths = [pair.truth for pair in pairs if isinstance(pair.truth, TwoView)]
     focal = [K[i, i] for t in truths for K in (t.intrinsics0, t.intrinsics1) for i in (0, 1)]
     return Fingerprint(
@@ -243,7 +271,10 @@ def _pair(entry: _Entry) -> Pair:
 
 def _checked_size(entry: _Entry, index: int) -> tuple[int, int]:
     """Read (width, height) from the image file; another size in the entry means other frames."""
-    size = _image_size(entry.path(f"image{index}"))
+    try:
+        size = _image_size(entry.path(f"image{index}"))
+    except OSError as error:
+        raise entry.error(f"image{index}", f"is no image: {error}") from error
     stated = entry.values.get(f"size{index}", size)
     if tuple(stated) != size:
         raise entry.error(f"size{index}", f"is {tuple(stated)}, and the image is {size}")
@@ -257,6 +288,13 @@ def _image_size(path: Path) -> tuple[int, int]:
         return (image.height, image.width) if turned else (image.width, image.height)
 
 
+def _known_sizes(paths: Iterable[Path]) -> Iterator[tuple[int, int]]:
+    """Read the sizes of those files that are images."""
+    for path in paths:
+        with suppress(OSError):
+            yield _image_size(path)
+
+
 def _truth(entry: _Entry, sizes: Sequence[tuple[int, int]]) -> Truth:
     kind = entry.text("type")
     if kind == "unrelated":
@@ -265,6 +303,10 @@ def _truth(entry: _Entry, sizes: Sequence[tuple[int, int]]) -> Truth:
         return _dense_map(entry)
     if kind == "pose":
         return _two_view(entry, sizes)
+    return _homography(entry)
+
+
+def _homography(entry: _Entry) -> Homography:
     matrix = entry.matrix("H_0to1", (3, 3))
     if abs(np.linalg.det(matrix)) < 1e-12:
         raise entry.error("H_0to1", "is singular")

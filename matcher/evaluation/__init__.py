@@ -1,1 +1,1 @@
-"""Metrics, the runner, statistics and reports."""
+"""Measure methods, ours, others' and any function, on the same pairs by one set of rules."""

@@ -1,0 +1,198 @@
+"""The results of an evaluation, one line of JSON for each method and pair, written as they come.
+
+Lines are appended whole, so a killed run loses at most its last line and two runs may share a file.
+A line is found again by its key: a hash of the method, the pair with its files, the settings and
+the code. Results of anything else are never mistaken for it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from matcher.types import DenseMap, Homography, Truth, TwoView, Unrelated
+
+
+class Outcome(StrEnum):
+    """What became of a pair before any fit."""
+
+    OK = "ok"
+    UNREADABLE = "unreadable image"
+    FAILED = "method failed"
+
+
+class Kind(StrEnum):
+    """What the truth of a pair lets one measure."""
+
+    HOMOGRAPHY = "homography"
+    POSE = "pose"
+    DENSE = "dense"
+    UNRELATED = "unrelated"
+    UNKNOWN = "unknown"
+
+    @classmethod
+    def of(cls, truth: Truth | None) -> Kind:
+        """Name the kind of a truth."""
+        for kind, truths in (
+            (cls.HOMOGRAPHY, Homography),
+            (cls.POSE, TwoView),
+            (cls.DENSE, DenseMap),
+            (cls.UNRELATED, Unrelated),
+        ):
+            if isinstance(truth, truths):
+                return kind
+        return cls.UNKNOWN
+
+
+@dataclass(frozen=True)
+class Score:
+    """What the matches of one pair are worth.
+
+    Attributes:
+        matches: Their number.
+        precision: Share of them within each of `PRECISION_PIXELS` of the truth, among those whose
+            truth is known; 0 where there are none (empty without truth).
+        inliers: Of the first fit.
+        reason: Of the first fit: "ok", or why there is no model.
+        errors: Of the fitted models, by threshold and repeat: corner error in pixels or pose error
+            in degrees; empty where the truth is neither a homography nor a pose.
+        same_place: Verdict on the pair, only for unrelated ones, where yes is wrong.
+    """
+
+    matches: int = 0
+    precision: tuple[float, ...] = ()
+    inliers: int = 0
+    reason: str = ""
+    errors: tuple[tuple[float, ...], ...] = ()
+    same_place: bool | None = None
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Time of each stage; `describe` is of both images, whenever they were described."""
+
+    describe: float = 0.0
+    match: float = 0.0
+    refine: float = 0.0
+    fit: float = 0.0
+
+
+@dataclass(frozen=True)
+class Record:
+    """The result of one method on one pair.
+
+    Attributes:
+        key: What the line is found by.
+        method: Label of the row in the table.
+        pair: Name of the pair.
+        group: Its data set.
+        kind: What its truth lets one measure.
+        outcome: Whether there are matches to score.
+        detail: The message of a failure.
+        sizes: Height and width of both files; empty where they cannot be read.
+        working_sizes: Height and width at which they were matched.
+        score: What the matches are worth; that of no match after a failure.
+        seconds: Time of each stage.
+        peak_mib: Growth of resident memory while matching (and describing what was not yet).
+    """
+
+    key: str
+    method: str
+    pair: str
+    group: str
+    kind: Kind
+    outcome: Outcome
+    score: Score
+    detail: str = ""
+    sizes: tuple[tuple[int, int], ...] = ()
+    working_sizes: tuple[tuple[int, int], ...] = ()
+    seconds: Seconds = field(default_factory=Seconds)
+    peak_mib: float = 0.0
+
+    def line(self) -> str:
+        """Write as one line of JSON; an infinite error is null."""
+        return json.dumps(_finite(asdict(self)), allow_nan=False, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def of_line(cls, line: str) -> Record:
+        """Read what `line` wrote.
+
+        Raises:
+            ValueError: It is not a whole record.
+        """
+        values = json.loads(line)
+        if not isinstance(values, dict) or set(values) != {f.name for f in fields(cls)}:
+            raise ValueError(f"no record: {line[:80]!r}")
+        values["kind"], values["outcome"] = Kind(values["kind"]), Outcome(values["outcome"])
+        values["score"] = Score(**{k: _tuples(v) for k, v in values["score"].items()})
+        values["seconds"] = Seconds(**values["seconds"])
+        for name in ("sizes", "working_sizes"):
+            values[name] = _tuples(values[name])
+        return cls(**values)
+
+
+class RecordFile:
+    """Records by key, kept in a file where there is one.
+
+    Args:
+        path: The file; None keeps them in memory only.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.records: dict[str, Record] = {}
+        if path is not None and path.exists():
+            self.records = {record.key: record for record in _read_lines(path)}
+
+    def done(self, key: str) -> bool:
+        """Whether the result is there; failures are tried again."""
+        return key in self.records and self.records[key].outcome is Outcome.OK
+
+    def add(self, record: Record) -> None:
+        """Keep a record and append its line in one write, on a line of its own."""
+        self.records[record.key] = record
+        if self.path is None:
+            return
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(self.path, flags, 0o644)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size:
+                os.lseek(descriptor, size - 1, os.SEEK_SET)
+            torn = size and os.read(descriptor, 1) != b"\n"  # what a killed run left
+            os.write(descriptor, (b"\n" if torn else b"") + record.line().encode())
+        finally:
+            os.close(descriptor)
+
+
+def _read_lines(path: Path) -> list[Record]:
+    """Read the whole records of a file: a torn line is a pair that runs again."""
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            found.append(Record.of_line(line))
+        except (ValueError, TypeError):
+            continue
+    return found
+
+
+def _finite(value: Any) -> Any:
+    """Replace infinite errors, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _tuples(value: Any) -> Any:
+    """Undo `_finite` for the lists of a record."""
+    if isinstance(value, list):
+        return tuple(math.inf if item is None else _tuples(item) for item in value)
+    return value

@@ -1,0 +1,190 @@
+"""One method at work: it describes each image once, matches pairs, and its failures are results."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matcher import images
+from matcher.evaluation.environment import PeakMemory
+from matcher.evaluation.records import Kind, Outcome, Record, Seconds
+from matcher.evaluation.scoring import Frame, failure_score, score
+from matcher.evaluation.settings import Settings
+from matcher.matching import Refined
+from matcher.refinement import refine
+from matcher.types import Description, Image, Matcher, Matches, Pair
+
+Method: TypeAlias = Matcher | Callable[[Image, Image], Any]
+Stage: TypeAlias = tuple[Matches, Seconds]
+
+CACHE_BYTES = 2**30  # of described images of one method
+
+
+@dataclass(frozen=True, eq=False)
+class Described:
+    """An image at working size, with its description where the method makes one."""
+
+    image: Image
+    size: tuple[int, int]
+    description: Description | None
+    seconds: float
+
+    @property
+    def working_size(self) -> tuple[int, int]:
+        """Height and width at which it is matched."""
+        return self.image.shape[0], self.image.shape[1]
+
+    @property
+    def bytes(self) -> int:
+        """Memory that it holds."""
+        arrays: list[NDArray[Any]] = [self.image]
+        if self.description is not None:
+            arrays += [v for v in vars(self.description).values() if isinstance(v, np.ndarray)]
+            arrays += list(self.description.maps.values())
+        return sum(array.nbytes for array in arrays)
+
+
+class UnreadableError(Exception):
+    """An image file that cannot be read: no fault of the method."""
+
+
+class Session:
+    """One method at work: describes each image once, as long as the descriptions fit in memory."""
+
+    def __init__(self, method: Method, settings: Settings) -> None:
+        self.method = method
+        self.settings = settings
+        self._described: OrderedDict[Path, Described] = OrderedDict()
+
+    def run(self, pair: Pair, rows: Mapping[str, str]) -> list[Record]:
+        """Match a pair and score its rows.
+
+        Args:
+            pair: The pair.
+            rows: Keys of the records by label, in the order of `_stages`.
+        """
+        kind = Kind.of(pair.truth)
+        worst = failure_score(kind, self.settings)
+        blanks = [
+            Record(key, row, pair.name, pair.group, kind, Outcome.OK, worst)
+            for row, key in rows.items()
+        ]
+        try:
+            with PeakMemory() as peak:
+                described = [self.describe(path) for path in (pair.image0, pair.image1)]
+                stages = self._stages(*described)
+        except Exception as error:  # whatever is raised is this pair's result
+            unreadable = isinstance(error, UnreadableError)
+            outcome = Outcome.UNREADABLE if unreadable else Outcome.FAILED
+            detail = str(error) if unreadable else f"{type(error).__name__}: {error}"
+            return [replace(blank, outcome=outcome, detail=detail) for blank in blanks]
+        frame = Frame(
+            (described[0].size, described[1].size),
+            (described[0].working_size, described[1].working_size),
+        )
+        return [
+            self._scored(replace(blank, peak_mib=round(peak.mib, 1)), pair, frame, stage)
+            for blank, stage in zip(blanks, stages, strict=True)
+        ]
+
+    def describe(self, path: Path) -> Described:
+        """Read, shrink and describe an image, or find it among those that were.
+
+        Raises:
+            UnreadableError: The file is missing or no image.
+        """
+        if path in self._described:
+            self._described.move_to_end(path)
+            return self._described[path]
+        try:
+            picture = images.read(path)
+        except (OSError, ValueError) as error:
+            raise UnreadableError(str(error)) from error
+        self._described[path] = describe(self.method, picture, self.settings.long_side)
+        while sum(each.bytes for each in self._described.values()) > CACHE_BYTES:
+            if len(self._described) <= 2:  # those of the pair at hand
+                break
+            self._described.popitem(last=False)
+        return self._described[path]
+
+    def _stages(self, described0: Described, described1: Described) -> list[Stage]:
+        """Match as found, refined, or both."""
+        describing = described0.seconds + described1.seconds
+        start = time.perf_counter()
+        found = match_described(self.method, described0, described1)
+        matching = time.perf_counter() - start
+        stages = [(found, Seconds(describing, matching))]
+        if self.settings.refine != "off":
+            start = time.perf_counter()
+            refined = refine(found, images.grey(described0.image), images.grey(described1.image))
+            refining = time.perf_counter() - start
+            stages.append((refined, Seconds(describing, matching, refining)))
+        return stages[1:] if self.settings.refine == "on" else stages
+
+    def _scored(self, blank: Record, pair: Pair, frame: Frame, stage: Stage) -> Record:
+        matches, seconds = stage
+        found, fitting = score(matches, pair.truth, frame, self.settings)
+        return replace(
+            blank,
+            score=found,
+            sizes=frame.sizes,
+            working_sizes=frame.working_sizes,
+            seconds=replace(seconds, fit=fitting),
+        )
+
+
+def describe(method: Method, picture: Image, long_side: int | None) -> Described:
+    """Shrink an image and describe it.
+
+    Args:
+        method: The method; a function describes nothing by itself.
+        picture: (H, W) or (H, W, 3).
+        long_side: Of the image that is described, at most; None keeps the size.
+    """
+    size = picture.shape[0], picture.shape[1]
+    if long_side is not None:
+        picture = images.resize(picture, images.fit_long_side(size, long_side))
+    start = time.perf_counter()
+    describing = getattr(method, "describe", None)
+    description = None if describing is None else describing([picture])[0]
+    return Described(picture, size, description, time.perf_counter() - start)
+
+
+def match_described(method: Method, described0: Described, described1: Described) -> Matches:
+    """Match two images at working size, by a method or by a function of two images."""
+    if described0.description is not None and described1.description is not None:
+        pair = (described0.description, described1.description)
+        return method.match([pair])[0]  # type: ignore[union-attr]
+    found = method(described0.image, described1.image)  # type: ignore[operator]
+    if isinstance(found, Matches):
+        return found
+    points0, points1 = found
+    return Matches(points0, points1, np.ones(len(points0), np.float32))
+
+
+def identity(method: Method) -> str:
+    """Name a method by its class or function and its options; code of others counts by its text."""
+    if isinstance(method, Refined):
+        return f"{identity(method.method)} refined"
+    kind = method if inspect.isfunction(method) else type(method)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if not name.startswith("matcher."):
+        name += f" {_source_hash(kind)}"
+    options = getattr(method, "options", None)
+    return name if options is None else f"{name} {options}"
+
+
+def _source_hash(kind: Any) -> str:
+    try:
+        return hashlib.sha256(inspect.getsource(kind).encode()).hexdigest()[:16]
+    except (OSError, TypeError):  # typed at a prompt, or compiled
+        return "unknown source"
