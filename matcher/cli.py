@@ -14,22 +14,35 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import matcher
 from matcher import methods, terminal
+from matcher.options import (
+    DEFAULT_METHODS,
+    Device,
+    ImageFile,
+    MaskFile,
+    Method,
+    Methods,
+    OptionItems,
+    Out,
+    OutFolder,
+    Picture,
+    RefineChoice,
+    Weights,
+    fields_from,
+    weights_from,
+)
 
 if TYPE_CHECKING:
     from matcher.evaluation.compare import Comparison
     from matcher.types import Matcher
 
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # which typer does not export
-
-_DEFAULT_METHODS = "ncc,superglue,loftr"  # those that need no optional package
 
 app = typer.Typer(
     help="Find the points of two images that show the same spot.",
@@ -39,14 +52,6 @@ app = typer.Typer(
 )
 models_app = typer.Typer(help="Trained weights: list, fetch, check.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
-
-
-class RefineChoice(StrEnum):
-    """Whether matches are scored as found, refined, or both."""
-
-    OFF = "off"
-    ON = "on"
-    BOTH = "both"
 
 
 def main() -> None:
@@ -70,45 +75,6 @@ def run(arguments: Sequence[str]) -> int:
         kind = "" if isinstance(error, OSError | ValueError | ImportError) else type(error).__name__
         return terminal.fail(f"{kind}: {error}".lstrip(": "), 1)
     return code if isinstance(code, int) else 0
-
-
-def _check_method(name: str) -> str:
-    if name not in methods.names():
-        raise typer.BadParameter(f"no method {name!r}; there are {', '.join(methods.names())}")
-    return name
-
-
-def _check_methods(names: str) -> str:
-    """Check a comma-separated list."""
-    return ",".join(_check_method(name.strip()) for name in names.split(",") if name.strip())
-
-
-def _check_option(items: list[str]) -> list[str]:
-    for item in items:
-        if "=" not in item:
-            raise typer.BadParameter(f"{item!r} must be name=value")
-    return items
-
-
-ImageFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="Image file.")]
-Method = Annotated[
-    str, typer.Option("--method", "-m", callback=_check_method, help="One of `matcher methods`.")
-]
-Methods = Annotated[
-    str, typer.Option("--methods", "-m", callback=_check_methods, help="Names with commas between.")
-]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
-Weights = Annotated[str, typer.Option(help="default, a file or folder, or none (random weights).")]
-Out = Annotated[Path | None, typer.Option(help="Results, by ending: .npz, .csv, .json.")]
-OutFolder = Annotated[Path, typer.Option(file_okay=False, help="Folder for the results.")]
-Picture = Annotated[Path | None, typer.Option(help="Picture: .png, .jpg, .pdf, .svg.")]
-MaskFile = Annotated[
-    Path | None, typer.Option(exists=True, dir_okay=False, help="Picture, bright where allowed.")
-]
-OptionItems = Annotated[
-    list[str],
-    typer.Option("--option", "-o", callback=_check_option, help="Field of the method: name=value."),
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -143,9 +109,8 @@ def match_images(
 
     masks = [None if mask is None else images.read_mask(mask) for mask in (mask0, mask1)]
     with terminal.working(f"loading {method}"):
-        made = matching.create(
-            method, device=device, weights=_weights(weights), refine=refine, **_fields(option)
-        )
+        chosen, fields = weights_from(weights), fields_from(option)
+        made = matching.create(method, device=device, weights=chosen, refine=refine, **fields)
     with terminal.working(f"matching by {method}"):
         start = time.perf_counter()
         found = matching.match(made, image0, image1, mask0=masks[0], mask1=masks[1])
@@ -177,7 +142,7 @@ def find_templates(
 
     with terminal.working("searching"):
         start = time.perf_counter()
-        options = templates.FindOptions(threshold=threshold, **_fields(option))
+        options = templates.FindOptions(threshold=threshold, **fields_from(option))
         hits = templates.find(list(template), scene, options)
         seconds = time.perf_counter() - start
     if hits:
@@ -201,7 +166,7 @@ def find_templates(
 def compare_methods(
     image0: ImageFile,
     image1: ImageFile,
-    methods_: Methods = _DEFAULT_METHODS,
+    methods_: Methods = DEFAULT_METHODS,
     truth: Annotated[
         Path | None,
         typer.Option(exists=True, dir_okay=False, help="Homography (3 x 3) or manifest."),
@@ -229,7 +194,7 @@ def evaluate_methods(
     benchmark: Annotated[
         str, typer.Argument(help="sample, or a manifest (pairs.json, pairs.txt).")
     ],
-    methods_: Methods = _DEFAULT_METHODS,
+    methods_: Methods = DEFAULT_METHODS,
     refine: Annotated[RefineChoice, typer.Option(help="Score matches refined.")] = RefineChoice.ON,
     resize: Annotated[int, typer.Option(min=0, help="Long side in pixels; 0 keeps sizes.")] = 640,
     repeats: Annotated[int, typer.Option(min=1, help="Robust fits a pair, pooled.")] = 1,
@@ -280,7 +245,7 @@ def doctor() -> None:
 
 @app.command()
 def selftest(
-    methods_: Methods = _DEFAULT_METHODS,
+    methods_: Methods = DEFAULT_METHODS,
     image: Annotated[Path | None, typer.Option(exists=True, help="Default: a sample.")] = None,
     device: Device = "auto",
 ) -> None:
@@ -393,19 +358,3 @@ def _compared(found: Comparison) -> dict[str, str]:
         "peak MiB": f"{found.peak_mib:.0f}",
         "result": found.reason,
     }
-
-
-def _weights(text: str) -> str | None:
-    return None if text == "none" else text
-
-
-def _fields(items: Sequence[str]) -> dict[str, Any]:
-    """Read name=value items; values are Python literals, else text."""
-    fields: dict[str, Any] = {}
-    for item in items:
-        name, _, text = item.partition("=")
-        try:
-            fields[name.strip()] = ast.literal_eval(text)
-        except (SyntaxError, ValueError):
-            fields[name.strip()] = text
-    return fields
