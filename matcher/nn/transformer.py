@@ -1,10 +1,11 @@
 """Self- and cross-attention between the tokens of two images, as published with LightGlue.
 
 Parameters keep the published names, so that LightGlue's and LighterGlue's files load strictly:
-`input_proj`, `posenc.Wr`, `transformers.i.{self_attn,cross_attn}`, `log_assignment.i`, `token_confidence.i`.
+`input_proj`, `posenc.Wr`, `transformers.i.{self_attn,cross_attn}`, `log_assignment.i`,
+`token_confidence.i`.
 
-Source: Lindenberger, Sarlin, Pollefeys, "LightGlue: Local Feature Matching at Light Speed", ICCV 2023; written from the
-paper and the layout of its files.
+Source: Lindenberger, Sarlin, Pollefeys, "LightGlue: Local Feature Matching at Light Speed", ICCV
+2023; written from the paper and the layout of its files.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ LIGHTER = Config(input_channels=64, channels=96, heads=1, layers=6)
 
 
 class SelfBlock(nn.Module):
-    """Let the tokens of one image look at each other, their positions turned into the phase of query and key."""
+    """Let the tokens of one image look at each other; positions turn queries and keys."""
 
     def __init__(self, channels: int, heads: int) -> None:
         super().__init__()
@@ -51,7 +52,7 @@ class SelfBlock(nn.Module):
         self.ffn = _feed_forward(channels)
 
     def forward(self, tokens: Tensor, rotation: Rotation, mask: Tensor | None = None) -> Tensor:
-        """Update (B, N, C) tokens; `mask` (B, N) is True at real tokens, the rest are never looked at."""
+        """Update (B, N, C) tokens; those where the (B, N) mask is False are never looked at."""
         qkv = self.Wqkv(tokens).unflatten(-1, (self.heads, -1, 3))  # (B, N, heads, C/heads, 3)
         query, key, value = qkv.transpose(1, 2).unbind(-1)  # (B, heads, N, C/heads)
         message = attend(rotate(query, rotation), rotate(key, rotation), value, mask)
@@ -59,7 +60,7 @@ class SelfBlock(nn.Module):
 
 
 class CrossBlock(nn.Module):
-    """Let the tokens of each image look at the other's; query and key are one projection, shared by both directions."""
+    """Let the tokens of each image look at the other's; a query is a key of the other direction."""
 
     def __init__(self, channels: int, heads: int) -> None:
         super().__init__()
@@ -84,7 +85,7 @@ class CrossBlock(nn.Module):
         return _update(self.ffn, tokens0, message0), _update(self.ffn, tokens1, message1)
 
     def attention(self, tokens0: Tensor, tokens1: Tensor) -> Tensor:
-        """Compute how much each token of image 0 looks at each of image 1: (B, heads, M, N), rows sum to one."""
+        """Compute how much tokens of image 0 look at those of image 1: (B, heads, M, N)."""
         key0, key1 = self._split(self.to_qk(tokens0)), self._split(self.to_qk(tokens1))
         return torch.softmax(key0 @ key1.transpose(-1, -2) / key0.shape[-1] ** 0.5, dim=-1)
 
@@ -115,7 +116,7 @@ class Layer(nn.Module):
 
 
 class AssignmentHead(nn.Module):
-    """Compare tokens after a layer: similarity of every pair, and how likely each token has a partner at all."""
+    """Compare tokens after a layer: how like two are, and how likely one has a partner."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -187,37 +188,19 @@ class Context(nn.Module):
         return tokens
 
 
-def published_state(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
-    """Give a LightGlue or LighterGlue file the names of `Context`, for its first layers.
+def first_layers(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
+    """Keep the first layers of a LightGlue or LighterGlue file, with their heads.
 
-    Args:
-        state: The file; the prefix `matcher.`, the front end beside it, the old names `self_attn.i` and `cross_attn.i`
-            and the derived `confidence_thresholds` are understood.
-        layers: How many layers to keep, with their heads.
+    LightGlue's files also hold its confidence thresholds, which follow from the number of layers;
+    they are dropped.
     """
-    names = {name.removeprefix("matcher."): value for name, value in state.items()}
-    names = {name: value for name, value in names.items() if _wanted(name, layers)}
-    return {_modern_name(name): value for name, value in names.items()}
-
-
-def _wanted(name: str, layers: int) -> bool:
-    """Tell whether a parameter belongs to the first layers."""
-    head, _, rest = name.partition(".")
-    number = rest.partition(".")[0]
-    if head in {"extractor", "confidence_thresholds"}:
-        return False
-    if not number.isdigit():
-        return True
-    return int(number) < (layers - 1 if head == "token_confidence" else layers)
-
-
-def _modern_name(name: str) -> str:
-    """Rename `self_attn.i.x` to `transformers.i.self_attn.x`."""
-    head, _, rest = name.partition(".")
-    if head not in {"self_attn", "cross_attn"}:
-        return name
-    number, _, parameter = rest.partition(".")
-    return f"transformers.{number}.{head}.{parameter}"
+    kept = {"transformers": layers, "log_assignment": layers, "token_confidence": layers - 1}
+    return {
+        name: value
+        for name, value in state.items()
+        if name != "confidence_thresholds"
+        and (name.split(".")[0] not in kept or int(name.split(".")[1]) < kept[name.split(".")[0]])
+    }
 
 
 def _feed_forward(channels: int) -> nn.Sequential:

@@ -1,0 +1,149 @@
+"""The layers of SuperGlue as published, and the names of its files.
+
+Source: Sarlin, DeTone, Malisiewicz, Rabinovich, "SuperGlue: Learning Feature Matching with Graph
+Neural Networks", CVPR 2020; written from the paper and the layout of the files.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_linear_bn_eval
+
+from matcher.nn.attention import attend
+from matcher.nn.pointsets import PointSet, Side, State
+from matcher.nn.positions import normalise_points
+
+
+class Published(nn.Module):
+    """The paper's layers: self- and cross-attention in turn, positions added to the descriptors."""
+
+    def __init__(self, channels: int, heads: int, layers: int, encoder: tuple[int, ...]) -> None:
+        super().__init__()
+        self.encoder = _perceptron(3, *encoder, channels)
+        self.layers = nn.ModuleList(Propagation(channels, heads) for _ in range(2 * layers))
+        self.final_proj = nn.Linear(channels, channels)
+
+    def begin(self, image0: PointSet, image1: PointSet) -> State:
+        """Make the first tokens: descriptor plus encoding of position and score."""
+        side0, side1 = (
+            replace(Side.begin(image), tokens=self._encode(image)) for image in (image0, image1)
+        )
+        return State.begin(side0, side1)
+
+    def step(self, state: State, depth: int) -> State:
+        """Look at the own image, then at the other as it was before."""
+        look_within, look_across = self.layers[2 * depth - 2], self.layers[2 * depth - 1]
+        (tokens0, mask0), (tokens1, mask1) = ((side.tokens, side.mask) for side in state.sides)
+        tokens0 = tokens0 + look_within(tokens0, tokens0, mask0)
+        tokens1 = tokens1 + look_within(tokens1, tokens1, mask1)
+        change0 = look_across(tokens0, tokens1, mask1)
+        change1 = look_across(tokens1, tokens0, mask0)
+        return state.updated(tokens0 + change0, tokens1 + change1)
+
+    def settled(self, state: State, depth: int) -> Tensor:
+        """Tell of each pair (B,) whether this was its last layer: only after all of them."""
+        return torch.full_like(state.pairs, 2 * depth == len(self.layers), dtype=torch.bool)
+
+    def pruned(self, state: State, depth: int) -> State:  # noqa: ARG002 -- as Modern.pruned
+        """Keep every point."""
+        return state
+
+    def scores(self, state: State, depth: int) -> Tensor:  # noqa: ARG002 -- as Modern.scores
+        """Compare all tokens: (B, M, N) float32."""
+        projected0, projected1 = (self.final_proj(side.tokens) for side in state.sides)
+        similarity: Tensor = projected0 @ projected1.transpose(1, 2)
+        return similarity.float() / projected0.shape[-1] ** 0.5
+
+    def _encode(self, image: PointSet) -> Tensor:
+        """Add the encoding of (x, y, score) to the descriptors: (B, N, C)."""
+        points = normalise_points(image.points, image.sizes, 0.7)  # of the long side: the paper's
+        places = torch.cat([points, image.scores.float()[..., None]], dim=-1)
+        encoded: Tensor = self.encoder(places)
+        return image.descriptors + encoded
+
+
+class Propagation(nn.Module):
+    """One attention from an image's tokens to a source's, and the change that the message makes."""
+
+    def __init__(self, channels: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(channels, channels)
+        self.key_value = nn.Linear(channels, 2 * channels)
+        self.merge = nn.Linear(channels, channels)
+        self.mlp = _perceptron(2 * channels, 2 * channels, channels)
+
+    def forward(self, tokens: Tensor, source: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Compute the change of (B, M, C) tokens from the source's (B, N, C), masked by (B, N)."""
+        projected = (self.query(tokens), *self.key_value(source).chunk(2, dim=-1))
+        query, key, value = (
+            each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in projected
+        )  # (B, heads, N, C/heads)
+        message = attend(query, key, value, mask).transpose(1, 2).flatten(2)  # (B, M, C)
+        change: Tensor = self.mlp(torch.cat([tokens, self.merge(message)], dim=-1))
+        return change
+
+
+class TokenNorm(nn.BatchNorm1d):
+    """Batch norm over tokens; a lone one in training has no spread and takes the running one."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(B, N, C) to the same."""
+        flat = tokens.flatten(0, -2)  # (B * N, C)
+        if self.training and len(flat) < 2:
+            known = (self.running_mean, self.running_var, self.weight, self.bias)
+            return F.batch_norm(flat, *known, eps=self.eps).reshape_as(tokens)
+        return super().forward(flat).reshape_as(tokens)
+
+
+def _perceptron(*channels: int) -> nn.Sequential:
+    """Make products of the given sizes with batch norm and ReLU between them."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(channels):
+        layers += [nn.Linear(inputs, outputs), TokenNorm(outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-2])
+
+
+def fold(layers: nn.Sequential) -> None:
+    """Fold each batch norm into the product before it and leave nothing in its place."""
+    for number, (linear, norm) in enumerate(itertools.pairwise(list(layers))):
+        if isinstance(linear, nn.Linear) and isinstance(norm, TokenNorm):
+            layers[number] = fuse_linear_bn_eval(linear.eval(), norm.eval())
+            layers[number + 1] = nn.Identity()
+
+
+_RENAMED = {
+    "bin_score": "dustbin",
+    "kenc.encoder.": "context.encoder.",
+    "gnn.layers.": "context.layers.",
+    "final_proj.": "context.final_proj.",
+    ".attn.merge.": ".merge.",
+    ".attn.proj.0.": ".query.",
+    ".attn.proj.1.": ".key.",
+    ".attn.proj.2.": ".value.",
+}
+
+
+def published_names(state: Mapping[str, Tensor], channels: int, heads: int) -> dict[str, Tensor]:
+    """Rename, drop the kernel axis of the products, put heads before their channels."""
+    by_head = torch.arange(channels).unflatten(0, (-1, heads)).T.flatten()
+    named: dict[str, Tensor] = {}
+    for published, value in state.items():
+        name = published
+        for old, new in _RENAMED.items():
+            name = name.replace(old, new)
+        tensor = value.flatten(1) if value.ndim == 3 else value  # (outputs, inputs, 1)
+        if any(part in name for part in (".query.", ".key.", ".value.")):
+            tensor = tensor[by_head]
+        named[name] = tensor[:, by_head] if name.endswith(".merge.weight") else tensor
+    for key in [name for name in named if ".key." in name]:
+        value = named.pop(key.replace(".key.", ".value."), None)
+        if value is not None:  # else the strict load names what is missing
+            named[key.replace(".key.", ".key_value.")] = torch.cat([named.pop(key), value])
+    return named
