@@ -1,4 +1,4 @@
-"""Affine and similarity maps of the plane: least squares in closed form, and a consensus of samples."""
+"""Affine and similarity maps of the plane: least squares, and a consensus of random samples."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def _errors(maps: Matrix, points0: Matrix, points1: Matrix) -> Matrix:
     """Measure (K, N) distances in image 1; infinite under a map that is not finite."""
     with np.errstate(invalid="ignore", over="ignore"):
         moved = points0 @ maps[:, :2, :2].swapaxes(1, 2) + maps[:, None, :2, 2]  # (K, N, 2)
-        return np.nan_to_num(np.linalg.norm(moved - points1, axis=2), nan=np.inf, posinf=np.inf)
+        distances = np.linalg.norm(moved - points1, axis=2)
+    return np.where(np.isnan(distances), np.inf, distances)
 
 
 def _costs(maps: Matrix, points0: Matrix, points1: Matrix, threshold: float) -> Matrix:
@@ -83,7 +84,7 @@ def _polish(
 
 
 def _samples(clean: float, confidence: float) -> int:
-    """Count the samples that hold a clean one with the confidence, `clean` being its probability."""
+    """Count samples until one is clean with the confidence; `clean` is the probability of one."""
     if clean >= 1:
         return 0
     return int(np.ceil(np.log1p(-confidence) / np.log1p(-max(clean, 1e-12))))
