@@ -526,6 +526,28 @@ def test_tiles_must_leave_a_step():
         methods.build("loftr", device="cpu", tile=128, overlap=100)
 
 
+@pytest.mark.parametrize("factor", [0.5, 1, 2])
+def test_a_small_part_is_found_in_a_large_picture(texture, factor):  # CTF-16
+    scene = grey(sum(texture(720, 960, seed, sigma) / 3 for seed, sigma in enumerate((1.5, 4, 12))))
+    part = images.resize(scene[300:420, 400:560], (int(120 * factor), int(160 * factor)))
+    method = methods.build("loftr", device="cpu", scales=(0.5, 2))
+
+    matches = one(method, part, scene)
+
+    assert len(matches) >= 20
+    expected = (matches.points0 + 0.5) / factor - 0.5 + [400, 300]
+    error = np.linalg.norm(matches.points1 - expected, axis=1)
+    assert np.median(error) < 3
+    np.testing.assert_allclose(
+        matches.linear1_from_0, np.tile(np.eye(2) / factor, (len(matches), 1, 1))
+    )
+
+
+def test_a_scale_must_be_positive():
+    with pytest.raises(ValueError, match=r"scales must be positive, not \(0,\)"):
+        methods.build("loftr", device="cpu", scales=(0,))
+
+
 def test_questions_are_answered_in_order(light, shifted_pair):  # CTF-15
     pair = [*map(grey, shifted_pair(240, 320, 12, -7))]
     columns, rows = np.meshgrid(np.linspace(40, 270, 10), np.linspace(40, 200, 5))

@@ -12,6 +12,7 @@ Presets: "light" starts from published XFeat and LighterGlue weights and ships w
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from matcher import images
+from matcher import assets, images
+from matcher.methods._scales import Scaled
 from matcher.methods._tiles import Tiled
 from matcher.nn import loftr, loftr_light
 from matcher.nn.coarse_to_fine import CoarseToFine, Maps, View
@@ -30,6 +32,8 @@ from matcher.nn.devices import choose_device
 from matcher.nn.streaming import BUDGET, CoarseMatches
 from matcher.types import Description, Floats, Image, Mask, Matcher, Matches, Points, ScoreMap
 from matcher.weights import load_strict, state_dict
+
+TOKENS = 1200  # of the light preset: what each number costs and gains is in its card
 
 
 @dataclass(frozen=True)
@@ -51,14 +55,24 @@ class Preset:
     file: str = ""
 
 
+def _recipe() -> dict[str, Any]:
+    """Read how the light network is made and where it starts."""
+    path = assets.folder("models") / "loftr-light" / "recipe.toml"
+    return tomllib.loads(path.read_text("utf-8"))
+
+
 def _published(config: loftr.Config, file: str) -> Preset:
     """Make the preset of a published checkpoint: the authors' threshold and border."""
     return Preset(lambda: loftr.LoFTR(config), threshold=0.2, border=2, file=file)
 
 
 PRESETS: Mapping[str, Preset] = {
-    # LighterGlue's threshold; the limit is chosen in models/loftr-light/card.md
-    "light": Preset(loftr_light.LoftrLight, threshold=0.1, tokens=1200),
+    # LighterGlue's threshold
+    "light": Preset(
+        lambda: loftr_light.LoftrLight(loftr_light.Config(**_recipe()["network"])),
+        threshold=0.1,
+        tokens=TOKENS,
+    ),
     "official-outdoor": _published(loftr.OUTDOOR, "outdoor_ds.ckpt or kornia's loftr_outdoor.ckpt"),
     "official-indoor": _published(loftr.OUTDOOR, "indoor_ds.ckpt or kornia's loftr_indoor.ckpt"),
     "official-indoor-new": _published(loftr.INDOOR_NEW, "indoor_ds_new.ckpt"),
@@ -82,6 +96,7 @@ class Options:
     )
     tile: int | None = None  # larger images are cut into tiles of this side, in pixels
     overlap: int = 64  # of neighbouring tiles, in pixels
+    scales: tuple[float, ...] = ()  # sizes to try besides the given one: (0.5, 2) for unlike scales
     memory: int = BUDGET  # bytes for blocks of scores
 
     def __post_init__(self) -> None:
@@ -113,8 +128,10 @@ def build(*, device: str, weights: str | Path | None, **options: Any) -> Matcher
     if weights is not None:
         load_strict(network, _state(chosen.preset, weights), f"loftr {chosen.preset}")
     network.prepare().to(place)
-    method = Loftr(network, chosen, place, untrained=weights is None)
-    return method if chosen.tile is None else Tiled(method, chosen.tile, chosen.overlap)
+    method: Matcher = Loftr(network, chosen, place, untrained=weights is None)
+    if chosen.tile is not None:
+        method = Tiled(method, chosen.tile, chosen.overlap)
+    return Scaled(method, chosen.scales) if chosen.scales else method
 
 
 def _state(preset: str, weights: str | Path) -> Mapping[str, Tensor]:
@@ -129,8 +146,9 @@ def _state(preset: str, weights: str | Path) -> Mapping[str, Tensor]:
     if file:
         return loftr.published_state(state_dict(weights))
     if weights == "default":
-        config = loftr_light.Config()
-        return loftr_light.start(state_dict("xfeat"), state_dict("lighterglue"), config.layers)
+        recipe = _recipe()
+        begin = {part: state_dict(name) for part, name in recipe["start"].items()}
+        return loftr_light.start(**begin, layers=recipe["network"]["layers"])
     return state_dict(weights)
 
 
@@ -180,7 +198,10 @@ class Loftr:
             raise ValueError(f"mask must be {grey.shape} like its image, not {mask.shape}")
         seen = images.resize(grey, self._seen_size(grey.shape))
         maps = self.network.describe(torch.from_numpy(seen)[None, None].to(self.device))
-        cells, points = self._cells(maps, seen.shape, grey.shape)
+        cells, points = (
+            self._cells(maps),
+            _given_pixels(maps.points.flatten(0, 1), seen.shape, grey.shape),
+        )
         allowed = _inside(points, grey.shape, mask)
         priority = np.ones(len(cells), np.float32)
         if maps.priority is not None:
@@ -194,7 +215,7 @@ class Loftr:
         if maps.fine is not None:
             kept["fine"] = maps.fine.float().contiguous().cpu().numpy()
         if len(chosen) < len(cells):  # for questions about other cells
-            kept["coarse"], kept["allowed"] = coarse, allowed
+            kept["coarse"], kept["points"] = coarse, points
         return Description(
             method=self.name,
             image=grey,
@@ -211,16 +232,10 @@ class Loftr:
         full = size[0], size[1]
         return images.fit_long_side(full, self.options.max_side) if self.options.max_side else full
 
-    def _cells(
-        self, maps: Maps, seen: tuple[int, ...], size: tuple[int, ...]
-    ) -> tuple[NDArray[np.int64], Points]:
-        """List all cells (column, row), rows first, and where they lie in the given image."""
+    def _cells(self, maps: Maps) -> NDArray[np.int64]:
+        """List all cells (column, row), rows first."""
         rows, columns = np.indices(maps.coarse.shape[:2]).reshape(2, -1)
-        cells = np.stack([columns, rows], axis=1)
-        points = cells * self.network.stride + self.network.centre
-        return cells, images.resize_points(
-            points.astype(np.float32), (seen[0], seen[1]), (size[0], size[1])
-        )
+        return np.stack([columns, rows], axis=1)
 
     @torch.inference_mode()
     def match(self, pairs: Sequence[tuple[Description, Description]]) -> list[Matches]:
@@ -236,12 +251,20 @@ class Loftr:
         found = self._without_border(views, scores.mutual_best(self.threshold))
         places = self.network.place(views, related, found)
         points0, points1 = (
-            _given_pixels(points, description)
+            _given_pixels(points, self._seen(description), description.size)
             for points, description in zip(places, (description0, description1), strict=True)
         )
         inside = _inside(points0, description0.size, description0.mask)
         inside &= _inside(points1, description1.size, description1.mask)
-        matches = Matches(points0, points1, found.scores.cpu().numpy(), untrained=self.untrained)
+        matches = Matches(
+            points0,
+            points1,
+            found.scores.cpu().numpy(),
+            indices=torch.stack([found.rows, found.columns], dim=1).cpu().numpy()
+            if self.network.indexed
+            else None,
+            untrained=self.untrained,
+        )
         return matches.select(inside).sorted()
 
     @torch.inference_mode()
@@ -271,16 +294,19 @@ class Loftr:
         self, pair: tuple[Description, Description], points0: Points
     ) -> tuple[Points, Floats]:
         """Answer for (K, 2) points inside image 0: their places and the (K,) scores."""
-        seen0 = self._seen(pair[0])
-        asked = torch.from_numpy(images.resize_points(points0, pair[0].size, seen0)).to(self.device)
-        cells = ((asked - self.network.centre) / self.network.stride).round().long()
+        asked = self._seen_pixels(points0, pair[0])
+        cells = self._nearest_cells(asked)
         view0, rows = self._with_cells(pair[0], cells)
         views = view0, self._view(pair[1])
         related = self.network.relate(*views)
         best = self.network.score(*related, self.options.memory).rows(rows).max(1)
         found = CoarseMatches(rows, best.indices, best.values.exp().clamp(max=1))
         places = self.network.follow(views, related, found, asked)
-        return _given_pixels(places, pair[1]), found.scores.cpu().numpy()
+        return _given_pixels(places, self._seen(pair[1]), pair[1].size), found.scores.cpu().numpy()
+
+    def _nearest_cells(self, points: Tensor) -> Tensor:
+        """Give the (K, 2) int64 (column, row) of the cells whose middles are nearest to pixels."""
+        return ((points - self.network.centre) / self.network.stride).round().long()
 
     def _with_cells(self, description: Description, cells: Tensor) -> tuple[View, Tensor]:
         """Make a view that holds the (K, 2) cells asked for, and find their (K,) rows in it."""
@@ -293,8 +319,9 @@ class Loftr:
         if "coarse" in description.maps:
             flat = torch.unique(torch.cat([flat, wanted]))
             tokens = torch.from_numpy(np.asarray(description.maps["coarse"])).to(self.device)[flat]
+            points = self._seen_pixels(np.asarray(description.maps["points"]), description)[flat]
             listed = torch.stack([flat % columns, flat // columns], dim=1)
-            view = View(tokens, listed, view.size, view.fine)
+            view = View(tokens, listed, points, view.size, view.fine)
         row_of[flat] = torch.arange(len(flat), device=self.device)
         return view, row_of[wanted]
 
@@ -303,12 +330,8 @@ class Loftr:
         self, pair: tuple[Description, Description], point0: tuple[float, float]
     ) -> ScoreMap:
         """Score every cell of image 1 for the cell nearest to a point; cells left out score 0."""
-        seen0, seen1 = self._seen(pair[0]), self._seen(pair[1])
-        point = images.resize_points(np.array([point0], np.float32), pair[0].size, seen0)
-        cell = (
-            ((torch.from_numpy(point) - self.network.centre) / self.network.stride).round().long()
-        )
-        view0, asked = self._with_cells(pair[0], cell.to(self.device))
+        cell = self._nearest_cells(self._seen_pixels(np.array([point0], np.float32), pair[0]))
+        view0, asked = self._with_cells(pair[0], cell)
         view1 = self._view(pair[1])
         columns1, rows1 = self._grid(pair[1])
         scores = np.zeros(rows1 * columns1, np.float32)
@@ -318,7 +341,7 @@ class Loftr:
             scores[(view1.cells[:, 1] * columns1 + view1.cells[:, 0]).cpu()] = row.cpu().numpy()
         rows, columns = np.indices((rows1, columns1)).reshape(2, -1)
         places = np.stack([columns, rows], axis=1) * self.network.stride + self.network.centre
-        points1 = images.resize_points(places.astype(np.float32), seen1, pair[1].size)
+        points1 = images.resize_points(places.astype(np.float32), self._seen(pair[1]), pair[1].size)
         return ScoreMap(points1, scores, grid=(rows1, columns1), kind="assignment probability")
 
     def memory(self, size0: tuple[int, int], size1: tuple[int, int]) -> int:
@@ -356,9 +379,15 @@ class Loftr:
         return View(
             torch.from_numpy(description.descriptors).to(self.device),
             torch.from_numpy(np.asarray(description.maps["cells"], np.int64)).to(self.device),
+            self._seen_pixels(description.points, description),
             self._seen(description),
             None if fine is None else torch.from_numpy(np.asarray(fine)).to(self.device),
         )
+
+    def _seen_pixels(self, points: Points, description: Description) -> Tensor:
+        """Move (K, 2) pixels of a described image to the image that the network saw."""
+        moved = images.resize_points(points, description.size, self._seen(description))
+        return torch.from_numpy(moved).to(self.device)
 
     def _seen(self, description: Description) -> tuple[int, int]:
         """Height and width of the image that the network saw."""
@@ -381,12 +410,10 @@ class Loftr:
         return CoarseMatches(found.rows[keep], found.columns[keep], found.scores[keep])
 
 
-def _given_pixels(points: Tensor, description: Description) -> Points:
+def _given_pixels(points: Tensor, seen: tuple[int, ...], size: tuple[int, ...]) -> Points:
     """Move (K, 2) pixels of the image that the network saw to the image that the user gave."""
-    height, width = np.asarray(description.maps["seen"])
-    return images.resize_points(
-        points.float().cpu().numpy(), (int(height), int(width)), description.size
-    )
+    numbers: Points = points.float().cpu().numpy()
+    return images.resize_points(numbers, (seen[0], seen[1]), (size[0], size[1]))
 
 
 def _inside(points: Points, size: tuple[int, ...], mask: Mask | None) -> NDArray[np.bool_]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from matcher.nn.streaming import CoarseMatches, Scores
@@ -16,11 +17,13 @@ class Maps:
 
     Attributes:
         coarse: (h, w, C) features of the cells, channels last.
+        points: (h, w, 2) pixel (x, y) of the image that each cell stands for.
         priority: (h, w) how much a cell is worth looking at, in [0, 1]; None where all count alike.
         fine: (h', w', C') finer features, channels last; None for a network without them.
     """
 
     coarse: Tensor
+    points: Tensor
     priority: Tensor | None = None
     fine: Tensor | None = None
 
@@ -32,12 +35,14 @@ class View:
     Attributes:
         tokens: (N, C) features of the cells.
         cells: (N, 2) int64 (column, row).
+        points: (N, 2) float32 pixel (x, y) that each cell stands for.
         size: Height and width of the image in pixels.
         fine: As in `Maps`.
     """
 
     tokens: Tensor
     cells: Tensor
+    points: Tensor
     size: tuple[int, int]
     fine: Tensor | None = None
 
@@ -47,6 +52,7 @@ class CoarseToFine(Protocol):
 
     stride: int  # pixels between cells
     centre: float  # pixel (x and y) of the middle of cell (0, 0)
+    indexed: bool  # whether a cell stands for the same point whatever it is matched with
 
     def describe(self, image: Tensor) -> Maps:
         """Compute the maps of a (1, 1, H, W) grey image in [0, 1]."""
@@ -87,3 +93,9 @@ class CoarseToFine(Protocol):
     ) -> Tensor:
         """Give the (K, 2) places in image 1 of points of image 0 that lie in matched cells."""
         ...
+
+
+def cell_points(height: int, width: int, stride: int, device: torch.device) -> Tensor:
+    """List the (height, width, 2) float32 top-left pixels (x, y) of the cells of a map."""
+    rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    return torch.stack([columns, rows], dim=-1).to(device, torch.float32) * stride

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from matcher.nn.coarse_to_fine import Maps, View
+from matcher.nn.coarse_to_fine import Maps, View, cell_points
 from matcher.nn.fine import expected_offset, windows
 from matcher.nn.positions import sinusoidal
 from matcher.nn.resnet_fpn import ResNetFPN, fold_batch_norms
@@ -171,6 +171,7 @@ class LoFTR(nn.Module):
 
     stride = ResNetFPN.coarse_stride
     centre = 0.0
+    indexed = False
 
     def __init__(self, config: Config = OUTDOOR) -> None:
         super().__init__()
@@ -194,8 +195,9 @@ class LoFTR(nn.Module):
         positions = sinusoidal(
             height, width, coarse.shape[1], released=self.config.positions == "released"
         )
-        coarse = coarse[0] + positions.to(coarse)
-        return Maps(coarse.permute(1, 2, 0), fine=fine[0].permute(1, 2, 0))
+        coarse = (coarse[0] + positions.to(coarse)).permute(1, 2, 0)
+        points = cell_points(height, width, self.stride, image.device)
+        return Maps(coarse, points, fine=fine[0].permute(1, 2, 0))
 
     def describing_bytes(self, pixels: int) -> int:
         """Count the half-size maps that live at once in the last merge of the pyramid."""
@@ -227,7 +229,7 @@ class LoFTR(nn.Module):
         self, views: tuple[View, View], related: tuple[Tensor, Tensor], found: CoarseMatches
     ) -> tuple[Tensor, Tensor]:
         """Give (K, 2) pixels of image 0, cell centres, and their sub-pixel places in image 1."""
-        points0 = views[0].cells[found.rows].float() * self.stride
+        points0 = views[0].points[found.rows]
         return points0, self.follow(views, related, found, points0)
 
     def follow(

@@ -1,13 +1,10 @@
 """A detector-free network for CPUs: XFeat's cells, related by LighterGlue's layers.
 
 The sparse transformer that was trained for XFeat's keypoints transfers to all cells of its feature
-map. Attention over every cell would cost the square of their number, so only the cells that can
-matter take part: the most reliable ones, up to a limit. XFeat's fine matcher then says where in its
-cell each of the two points lies; it is asked in both directions, so that the points of both images
-leave the grid and swapping the images swaps the matches.
-
-Pixels: cell (column, row) covers pixels 8 column to 8 column + 7, and its middle is at 8 column +
-3.5.
+map. A cell stands for its most likely keypoint, so the points of both images leave the grid, and do
+so before any pair is known: every pair of an image shares its points. Attention over every cell
+would cost the square of their number, so only the cells that can matter take part: those of the
+highest reliability times keypoint probability, up to a limit.
 
 Source: Potje et al., XFeat: Accelerated Features for Lightweight Image Matching, CVPR 2024,
 sections 3.2 and 3.3; Lindenberger et al., LightGlue, ICCV 2023; Wang et al., Efficient LoFTR, CVPR
@@ -25,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from matcher.nn import transformer, xfeat
-from matcher.nn.coarse_to_fine import Maps, View
+from matcher.nn.coarse_to_fine import Maps, View, cell_points
 from matcher.nn.streaming import BUDGET, CoarseMatches, Scores, Similarity, dual_softmax
 
 
@@ -41,6 +38,7 @@ class LoftrLight(nn.Module):
 
     stride = xfeat.STRIDE
     centre = (xfeat.STRIDE - 1) / 2
+    indexed = True
 
     def __init__(self, config: Config | None = None) -> None:
         super().__init__()
@@ -56,12 +54,16 @@ class LoftrLight(nn.Module):
         return self.eval().requires_grad_(False)
 
     def describe(self, image: Tensor) -> Maps:
-        """Compute the maps of a (1, 1, H, W) grey image in [0, 1]: 1/8, rounded up."""
+        """Compute the maps of a (1, 1, H, W) grey image in [0, 1]: at 1/8, rounded up."""
         height, width = (-(-side // self.stride) for side in image.shape[2:])
         maps = self.backbone(xfeat.pad(xfeat.standardise(image)))
-        keypoint = torch.softmax(maps.keypoint_logits, dim=1)[:, :-1].amax(1)
-        priority = (maps.reliability[:, 0] * keypoint)[0, :height, :width]
-        return Maps(maps.features[0, :, :height, :width].permute(1, 2, 0), priority)
+        logits = maps.keypoint_logits[0, :, :height, :width]
+        best = torch.softmax(logits, dim=0)[:-1].max(0)  # over the 64 pixels of a cell
+        steps = torch.stack([best.indices % self.stride, best.indices // self.stride], dim=-1)
+        points = cell_points(height, width, self.stride, image.device) + steps
+        priority = maps.reliability[0, 0, :height, :width] * best.values
+        coarse = maps.features[0, :, :height, :width].permute(1, 2, 0)
+        return Maps(coarse, points, priority)
 
     def describing_bytes(self, pixels: int) -> int:
         """Count two maps of the first layer, 4 channels each, and four of the image itself."""
@@ -83,10 +85,9 @@ class LoftrLight(nn.Module):
         return tokens0[0], tokens1[0]
 
     def _normalised(self, view: View) -> Tensor:
-        """Give the (N, 2) middles of the cells, [-1, 1] along the long side as LightGlue has it."""
-        size = view.cells.new_tensor(view.size[::-1])
-        points = view.cells * self.stride + self.centre
-        return (points - size / 2) / (size.max() / 2)
+        """Give the (N, 2) points in LightGlue's frame: [-1, 1] along the long side."""
+        size = view.points.new_tensor(view.size[::-1])
+        return (view.points - size / 2) / (size.max() / 2)
 
     def score(self, tokens0: Tensor, tokens1: Tensor, budget: int = BUDGET) -> Scores:
         """Score all pairs by dual softmax, weighted by how likely tokens have partners at all."""
@@ -97,17 +98,11 @@ class LoftrLight(nn.Module):
     def place(
         self,
         views: tuple[View, View],
-        related: tuple[Tensor, Tensor],  # noqa: ARG002  the fine matcher reads the cells' own features
+        related: tuple[Tensor, Tensor],  # noqa: ARG002  for networks that refine a pair
         found: CoarseMatches,
     ) -> tuple[Tensor, Tensor]:
-        """Give (K, 2) sub-pixel places of coarse matches in both images.
-
-        Either direction of the fine matcher moves one point and leaves the other in the middle of
-        its cell; the mean of both answers is taken.
-        """
-        middle0, middle1 = self._middles(views, found)
-        shift0, shift1 = self._shift(views, found), self._shift(views[::-1], _swapped(found))
-        return middle0 + shift0 / 2, middle1 + shift1 / 2
+        """Give the (K, 2) pixels that matched cells stand for in both images."""
+        return views[0].points[found.rows], views[1].points[found.columns]
 
     def follow(
         self,
@@ -118,26 +113,10 @@ class LoftrLight(nn.Module):
     ) -> Tensor:
         """Give the (K, 2) places in image 1 of points of image 0 that lie in matched cells.
 
-        What a point is off its place in `place` is taken over unchanged.
+        What a point is off the pixel that its cell stands for is taken over unchanged.
         """
         placed0, placed1 = self.place(views, related, found)
         return placed1 + (points0 - placed0)
-
-    def _middles(self, views: tuple[View, View], found: CoarseMatches) -> tuple[Tensor, Tensor]:
-        """List the (K, 2) middles of the matched cells in both images, in pixels."""
-        cells = views[0].cells[found.rows], views[1].cells[found.columns]
-        return cells[0] * self.stride + self.centre, cells[1] * self.stride + self.centre
-
-    def _shift(self, views: tuple[View, View], found: CoarseMatches) -> Tensor:
-        """Say how far (K, 2) off the middle of its cell the partner of image 1's middle lies."""
-        tokens = views[0].tokens[found.rows], views[1].tokens[found.columns]
-        offsets, _ = self.backbone.fine_offsets(*tokens)
-        return offsets + (self.stride / 2 - self.centre)  # they count from pixel 4 of the cell
-
-
-def _swapped(found: CoarseMatches) -> CoarseMatches:
-    """Exchange the roles of the images."""
-    return CoarseMatches(found.columns, found.rows, found.scores)
 
 
 def start(
