@@ -162,33 +162,6 @@ def load_pair_list(path: str | Path, root: str | Path | None = None) -> list[Pai
     return pairs
 
 
-def load_truth(path: str | Path, image0: str | Path, image1: str | Path) -> Truth:
-    """Load what is known of one pair.
-
-    Args:
-        path: A manifest (.json) that lists the pair, or a text file of nine numbers: the homography
-            from pixels of image 0 to pixels of image 1, row by row.
-        image0: Image file of the pair, as it lies in the manifest.
-        image1: Likewise.
-
-    Raises:
-        FileNotFoundError: There is no such file, or images of the manifest are missing.
-        ValueError: The manifest does not list the pair, or the numbers are no homography.
-    """
-    path = Path(path)
-    if path.suffix == ".json":
-        wanted = Path(image0).resolve(), Path(image1).resolve()
-        for pair in load_pairs(path):
-            if (pair.image0, pair.image1) == wanted and pair.truth is not None:
-                return pair.truth
-        raise ValueError(f"{path} has no pair of {image0} and {image1}")
-    words = path.read_text(encoding="utf-8").split()
-    entry = _Entry({"H_0to1": [words[i : i + 3] for i in (0, 3, 6)]}, path.parent, str(path))
-    if len(words) != 9:
-        raise entry.error("a homography", f"has nine numbers, not {len(words)}")
-    return _homography(entry)
-
-
 def fingerprint(pairs: Sequence[Pair]) -> Fingerprint:
     """Summarise and hash pairs with their files.
 
@@ -303,10 +276,6 @@ def _truth(entry: _Entry, sizes: Sequence[tuple[int, int]]) -> Truth:
         return _dense_map(entry)
     if kind == "pose":
         return _two_view(entry, sizes)
-    return _homography(entry)
-
-
-def _homography(entry: _Entry) -> Homography:
     matrix = entry.matrix("H_0to1", (3, 3))
     if abs(np.linalg.det(matrix)) < 1e-12:
         raise entry.error("H_0to1", "is singular")

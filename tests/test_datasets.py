@@ -220,27 +220,6 @@ def test_a_benchmark_without_pairs_has_no_fingerprint() -> None:
         datasets.fingerprint([])
 
 
-def test_truth_of_one_pair_comes_from_nine_numbers_or_its_manifest(write, folder) -> None:
-    path = write({"id": "view", **POSE})
-    (folder / "H.txt").write_text("1 0 5\n0 1 0\n0 0 1\n")
-
-    found = datasets.load_truth(folder / "H.txt", "any.png", "other.png")
-    listed = datasets.load_truth(path, folder / "a.png", folder / "b.png")
-
-    assert found.pixels1_from_pixels0[0].tolist() == [1, 0, 5]
-    assert isinstance(listed, TwoView)
-
-
-def test_truth_that_is_not_there_is_an_error(write, folder) -> None:
-    path = write({})
-    (folder / "H.txt").write_text("1 0 5")
-
-    with pytest.raises(ValueError, match=r"has no pair of x\.png and y\.png"):
-        datasets.load_truth(path, "x.png", "y.png")
-    with pytest.raises(ValueError, match="a homography has nine numbers, not 3"):
-        datasets.load_truth(folder / "H.txt", "x.png", "y.png")
-
-
 def test_turned_photographs_count_as_one_sees_them(tmp_path, write) -> None:
     image = PilImage.new("L", (30, 40))
     exif = image.getexif()

@@ -19,6 +19,7 @@ from matcher.evaluation.environment import PeakMemory
 from matcher.evaluation.scoring import Frame, score
 from matcher.evaluation.session import Described, Method, describe, match_described
 from matcher.evaluation.settings import Settings
+from matcher.evaluation.truth import reprojection_errors
 from matcher.explore.plots import draw_matches
 from matcher.types import Floats, Homography, Mask, Matches, Truth, TwoView
 
@@ -58,7 +59,9 @@ class Comparison:
 
     def precision(self, pixels: float) -> float | None:
         """Share of the matches within some pixels of the truth; None without truth."""
-        return None if self.errors is None else float(metrics.precision(self.errors, pixels))
+        if self.errors is None:
+            return None
+        return float(metrics.precision(self.errors, [pixels])[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +137,7 @@ def _compare_one(
     matches = frame.to_original(run.matches)
     inliers, reason = _agreeing(matches, truth, settings)
     scored, _ = score(run.matches, truth, frame, settings)
-    errors = None if truth is None else metrics.reprojection_errors(matches, truth)
+    errors = None if truth is None else reprojection_errors(matches, truth)
     return Comparison(
         label,
         matches,

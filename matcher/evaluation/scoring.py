@@ -14,6 +14,7 @@ from matcher.cameras import resize_homography, scale_intrinsics
 from matcher.evaluation import metrics
 from matcher.evaluation.records import Kind, Score
 from matcher.evaluation.settings import PRECISION_PIXELS, Settings
+from matcher.evaluation.truth import reprojection_errors
 from matcher.fits import Fit
 from matcher.types import Homography, Matches, Truth, TwoView, Unrelated
 from matcher.verification import verify
@@ -124,8 +125,8 @@ def failure_score(kind: Kind, settings: Settings) -> Score:
 def _precision(matches: Matches, truth: Truth | None) -> tuple[float, ...]:
     if truth is None:
         return ()
-    errors = metrics.reprojection_errors(matches, truth)
-    return tuple(float(metrics.precision(errors, pixels)) for pixels in PRECISION_PIXELS)
+    shares = metrics.precision(reprojection_errors(matches, truth), PRECISION_PIXELS)
+    return () if np.isnan(shares).any() else tuple(map(float, shares))
 
 
 def _score_model(
@@ -146,7 +147,7 @@ def _score_model(
     ]
     seconds = (time.perf_counter() - start) / (len(thresholds) * settings.repeats)
     error: Callable[[Any], float] = (
-        (lambda model: metrics.pose_error(model, truth))
+        (lambda model: getattr(metrics.pose_error(model, truth), settings.pose_error))
         if isinstance(truth, TwoView)
         else (lambda model: metrics.corner_error(model, truth, sizes[0]))
     )

@@ -30,6 +30,8 @@ class Settings:
             counts up over the repeats.
         homography_thresholds: Pixels. The first gives the reported figures, the others a sweep.
         pose_thresholds: Likewise for poses.
+        pose_error: The larger of the angles of rotation and of translation, whose sign counts with
+            "strict" only: published tables leave it out.
         repeats: Robust fits of every pair, each with its own seed; all their errors are pooled.
         failure_pixels: Corner error of a pair without a homography.
         failure_degrees: Pose error of a pair without a pose.
@@ -41,17 +43,20 @@ class Settings:
     estimator: Estimator = field(default_factory=Estimator)
     homography_thresholds: tuple[float, ...] = (3.0,)
     pose_thresholds: tuple[float, ...] = (1.0,)
+    pose_error: Literal["common", "strict"] = "common"
     repeats: int = 1
     failure_pixels: float = np.inf
     failure_degrees: float = 180.0
 
     def __post_init__(self) -> None:
-        choices = {"measure": ("original", "resized"), "refine": ("off", "on", "both")}
+        choices = {
+            "measure": ("original", "resized"),
+            "refine": ("off", "on", "both"),
+            "pose_error": ("common", "strict"),
+        }
         for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name} must be {' or '.join(allowed)}, not {getattr(self, name)}"
-                )
+            if (value := getattr(self, name)) not in allowed:
+                raise ValueError(f"{name} must be {' or '.join(allowed)}, not {value!r}")
         self._check_pixels()
         largest = {"failure_pixels": HOMOGRAPHY_PIXELS[-1], "failure_degrees": POSE_DEGREES[-1]}
         for name, least in largest.items():
