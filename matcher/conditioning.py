@@ -62,15 +62,12 @@ def determines_homography(points0: Matrix, points1: Matrix, noise: float) -> boo
     within the noise.
 
     Args:
-        points0: (N, 2) inliers.
-        points1: (N, 2) inliers.
+        points0: (N, 2) inliers, not all in one place.
+        points1: (N, 2) inliers, likewise.
         noise: Accuracy of a point in pixels.
 
     Source: Hartley and Zisserman, Multiple View Geometry, 2nd ed., section 4.1.
     """
-    for points in (points0, points1):
-        if on_a_line(points, noise):
-            return False
     (x, y), (u, v) = _normalised(points0).T, _normalised(points1).T
     one, none = np.ones_like(x), np.zeros_like(x)
     above = np.stack([x, y, one, none, none, none, -u * x, -u * y, -u], axis=1)
@@ -98,7 +95,7 @@ def noise_of(errors: Matrix, parameters: int, threshold: float) -> float:
         parameters: Degrees of freedom that the model took from them.
         threshold: Of the inliers; a hundredth of it is the least that is returned.
     """
-    free = (len(errors) / max(len(errors) - parameters, 1)) ** 0.5
+    free = float(np.sqrt(len(errors) / max(len(errors) - parameters, 1)))
     return max(1.4826 * float(np.median(errors)) * free, threshold / 100)
 
 

@@ -36,7 +36,8 @@ class Fit(Generic[Model]):
 
     Attributes:
         model: (3, 3) matrix or `Pose`; None where nothing was found. With `PLANAR` it is one of
-            many; with `ROTATION_ONLY` and `NO_BASELINE` the rotation is right and the translation 0.
+            many; with `ROTATION_ONLY` and `NO_BASELINE` the rotation holds and the translation is
+            zero.
         inliers: (N,) bool, one for each match given: its error is within the threshold.
         reason: Why there is a model or none.
         estimator: How it was fitted, with the threshold that was used and the seed.

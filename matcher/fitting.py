@@ -49,6 +49,7 @@ __all__ = [
 USUAL = Estimator()
 PLANE_THRESHOLD = 3.0  # pixels; the usual one of published homography protocols
 EPIPOLAR_THRESHOLD = 1.0  # pixels; PoseLib's default and that of published pose protocols
+_BLUR = 1.0  # pixels: points nearer to a line or to each other than matches are sharp tell nothing
 
 
 def fit_homography(
@@ -78,7 +79,7 @@ def fit_affine(points0: ArrayLike, points1: ArrayLike, estimator: Estimator = US
         A fit with pixels1_from_pixels0 (3, 3), last row 0 0 1.
     """
     sample = Sample.of(points0, points1, estimator, PLANE_THRESHOLD)
-    return _fit_plane(sample, 3, _solve_affine, _affine_determined)
+    return _fit_plane(sample, 3, _solve_affine, _spread)
 
 
 def fit_similarity(
@@ -90,7 +91,7 @@ def fit_similarity(
         A fit with pixels1_from_pixels0 (3, 3), last row 0 0 1, never a mirror image.
     """
     sample = Sample.of(points0, points1, estimator, PLANE_THRESHOLD)
-    return _fit_plane(sample, 2, _solve_similarity, _similarity_determined)
+    return _fit_plane(sample, 2, _solve_similarity, _apart)
 
 
 def _fit_plane(
@@ -133,15 +134,18 @@ def _solve_similarity(sample: Sample) -> Matrix | None:
 
 
 def _homography_determined(points0: Matrix, points1: Matrix, threshold: float) -> bool:
-    return determines_homography(points0, points1, threshold / 10)
+    spread = _spread(points0, points1, threshold)
+    return spread and determines_homography(points0, points1, threshold / 10)
 
 
-def _affine_determined(points0: Matrix, points1: Matrix, threshold: float) -> bool:
-    return not (on_a_line(points0, threshold / 2) or on_a_line(points1, threshold / 2))
+def _spread(points0: Matrix, points1: Matrix, threshold: float) -> bool:
+    tolerance = min(threshold, _BLUR)
+    return not (on_a_line(points0, tolerance) or on_a_line(points1, tolerance))
 
 
-def _similarity_determined(points0: Matrix, points1: Matrix, threshold: float) -> bool:
-    return not (in_one_place(points0, threshold / 2) or in_one_place(points1, threshold / 2))
+def _apart(points0: Matrix, points1: Matrix, threshold: float) -> bool:
+    tolerance = min(threshold, _BLUR)
+    return not (in_one_place(points0, tolerance) or in_one_place(points1, tolerance))
 
 
 def fit_fundamental(
@@ -172,7 +176,7 @@ def fit_fundamental(
     if inliers.sum() < 7:
         return _only_a_plane(sample)
     chosen = sample.select(inliers)
-    if not _affine_determined(*chosen, sample.threshold):
+    if not _spread(*chosen, sample.threshold):
         return sample.answer(Reason.DEGENERATE, None, inliers)
     noise = noise_of(errors[inliers], 7, sample.threshold)
     homography = _homography_of(chosen, sample)
@@ -247,7 +251,7 @@ def _judge_pose(
 ) -> Fit[Pose]:
     """Say whether the inliers of a pose determine it, and what it rests on."""
     chosen = sample.select(inliers)
-    if not _affine_determined(*chosen, sample.threshold):
+    if not _spread(*chosen, sample.threshold):
         return sample.answer(Reason.DEGENERATE, None, inliers)
     homography = _homography_of(chosen, sample)
     conditioning, turn = condition(*chosen, intrinsics, pose, homography, sample.threshold)
