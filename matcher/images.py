@@ -255,7 +255,8 @@ def _unit_range(pixels: Array, white: float | None, source: Stored) -> Image:
         raise ImageError(
             f"{source.name} has NaN or infinite pixels: fill them, and exclude them by a mask"
         )
-    if low < -_ROUNDING * divisor or high > (1 + _ROUNDING) * divisor:
+    slack = _ROUNDING * divisor if pixels.dtype.kind == "f" else 0.0
+    if low < -slack or high > divisor + slack:
         raise ImageError(
             f"{source.name} has {pixels.dtype} values from {low:g} to {high:g}, "
             f"not from 0 to {divisor:g}: scale them, or pass the value of white as white="
