@@ -1,4 +1,4 @@
-"""Any picture becomes one form: range, orientation, channels, layout, and the account of its pixels."""
+"""Any picture becomes one form: range, orientation, channels, layout, and its pixels are counted."""
 
 from __future__ import annotations
 
