@@ -495,9 +495,30 @@ def test_tables_are_written_in_three_forms(pairs, tmp_path) -> None:
     assert [path.name for path in paths] == ["table.md", "table.csv", "table.json"]
     text = paths[0].read_text()
     assert text.count("| m |") == 3  # flat, strangers, all
-    assert "3 pairs of 4 images" in text
+    assert "3 pairs of 4 images of 128 x 96 to 128 x 96 px, sha256" in text  # EVA-06
     assert len(paths[1].read_text().splitlines()) == 4
     assert json.loads(paths[2].read_text())[0]["figures"]["precision@1"]["value"] == 100
+
+
+def test_a_row_for_the_terminal_has_the_main_figures(pairs) -> None:
+    evaluation = evaluate({"m": TrueMatcher()}, pairs, AS_THEY_ARE)
+
+    flat, strangers, everything = (tables.cells(row) for row in tables.table(evaluation))
+
+    assert flat["precision@3"] == "100.0 ±0.0"
+    assert flat["failed"] == "0"
+    assert strangers["false accepts"] == "100.0"  # one pair has no interval
+    assert (strangers["precision@3"], everything["data"]) == ("", "all")
+
+
+def test_a_table_of_failures_alone_can_be_written(pairs) -> None:
+    for pair in pairs:
+        pair.image0.unlink(missing_ok=True)
+
+    evaluation = evaluate({"m": TrueMatcher()}, pairs, AS_THEY_ARE)
+
+    assert "3 unreadable image" in tables.markdown(evaluation)
+    assert tables.cells(tables.table(evaluation)[0])["ms a pair"] == ""
 
 
 def test_two_methods_are_compared_on_the_same_pairs(pairs) -> None:

@@ -122,6 +122,14 @@ def test_a_method_compared_with_itself_is_neither_better_nor_worse() -> None:
     assert not found.clear
 
 
+def test_a_single_pair_says_nothing_of_others() -> None:
+    found = bootstrap_interval([[3.0, 5.0]])
+
+    assert found.value == 4
+    assert np.isnan([found.low, found.high]).all()
+    assert not paired_bootstrap([1.0], [2.0]).clear
+
+
 def test_no_pairs_give_no_figure() -> None:
     assert np.isnan(bootstrap_interval([]).value)
     assert np.isnan(paired_bootstrap([], [], mean).probability)

@@ -117,7 +117,7 @@ class Record:
 
     def line(self) -> str:
         """Write as one line of JSON; an infinite error is null."""
-        return json.dumps(_finite(asdict(self)), allow_nan=False, ensure_ascii=False) + "\n"
+        return json.dumps(finite(asdict(self)), allow_nan=False, ensure_ascii=False) + "\n"
 
     @classmethod
     def of_line(cls, line: str) -> Record:
@@ -182,17 +182,17 @@ def _read_lines(path: Path) -> list[Record]:
     return found
 
 
-def _finite(value: Any) -> Any:
-    """Replace infinite errors, which JSON does not have."""
+def finite(value: Any) -> Any:
+    """Replace infinite and unknown numbers, which JSON does not have, by None."""
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _tuples(value: Any) -> Any:
-    """Undo `_finite` for the lists of a record."""
+    """Undo `finite` for the lists of a record."""
     if isinstance(value, list):
         return tuple(math.inf if item is None else _tuples(item) for item in value)
     return value

@@ -28,7 +28,10 @@ _BLOCK = 4_000_000  # numbers held at once
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure and the range that holds it with probability `LEVEL`; NaN without data."""
+    """A figure and the range that holds it with probability `LEVEL`.
+
+    All are NaN without data; the limits are NaN for a single pair, which says nothing of others.
+    """
 
     value: float
     low: float
@@ -104,8 +107,7 @@ def bootstrap_interval(
     drawn = np.concatenate(
         [statistic(_pooled(rows, chosen)) for chosen in _draws(rows, resamples, seed)]
     )
-    low, high = _limits(drawn)
-    return Interval(float(statistic(rows.reshape(1, -1))[0]), low, high)
+    return Interval(float(statistic(rows.reshape(1, -1))[0]), *_limits(drawn, len(rows)))
 
 
 def paired_bootstrap(
@@ -143,7 +145,7 @@ def paired_bootstrap(
     )
     value = float(statistic(rows1.reshape(1, -1))[0] - statistic(rows0.reshape(1, -1))[0])
     above = np.mean(drawn > 0) + np.mean(drawn == 0) / 2
-    return Difference(value, *_limits(drawn), probability=float(above))
+    return Difference(value, *_limits(drawn, len(rows0)), probability=float(above))
 
 
 def _rows(values: ArrayLike) -> Matrix:
@@ -168,6 +170,8 @@ def _pooled(rows: Matrix, chosen: Rows) -> Matrix:
     return drawn
 
 
-def _limits(drawn: Matrix) -> tuple[float, float]:
+def _limits(drawn: Matrix, pairs: int) -> tuple[float, float]:
+    if pairs < 2:
+        return np.nan, np.nan
     low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matcher import storage
-from matcher.evaluation.records import Kind, Outcome, Record
+from matcher.datasets import Fingerprint
+from matcher.evaluation.records import Kind, Outcome, Record, finite
 from matcher.evaluation.runner import Evaluation
 from matcher.evaluation.settings import HOMOGRAPHY_PIXELS, POSE_DEGREES, PRECISION_PIXELS
 from matcher.evaluation.statistics import (
@@ -186,7 +187,24 @@ def sweep(evaluation: Evaluation) -> list[SweepRow]:
 
 
 def cells(row: Row) -> dict[str, str]:
-    """Write a row for people: kindred figures share a column, ± is half the interval."""
+    """Write the main figures of a row for a terminal; ± is half the interval."""
+    shown = ("matches", "precision@3", "homography AUC@3", "pose AUC@5", "false accepts")
+    figures = {
+        name: _plus_minus(row.figures[name]) if name in row.figures else "" for name in shown
+    }
+    per_pair = 1000 * sum(row.seconds.get(stage, 0.0) for stage in ("describe", "match", "refine"))
+    return {
+        "method": row.method,
+        "data": row.group,
+        "pairs": str(row.pairs),
+        **figures,
+        "ms a pair": f"{per_pair:.0f}" if row.seconds else "",
+        "failed": _failed(row),
+    }
+
+
+def all_cells(row: Row) -> dict[str, str]:
+    """Write a whole row for a page: kindred figures share a column; ± is half the interval."""
     joined = {
         "matches": ["matches"],
         "precision 1/3/5 px": [f.name for f in FIGURES if f.name.startswith("precision")],
@@ -198,29 +216,28 @@ def cells(row: Row) -> dict[str, str]:
         title: " / ".join(_plus_minus(row.figures[name]) for name in names if name in row.figures)
         for title, names in joined.items()
     }
-    failed = ", ".join(f"{count} {reason}" for reason, count in row.failures.items())
-    times = {f"{stage} ms": f"{1000 * value:.1f}" for stage, value in row.seconds.items()}
     return {
         "method": row.method,
         "data": row.group,
         "pairs": str(row.pairs),
         **known,
-        **times,
+        **{f"{stage} ms": f"{1000 * value:.1f}" for stage, value in row.seconds.items()},
         "peak MiB": f"{row.peak_mib:.0f}",
-        "failed": failed or "0",
+        "failed": _failed(row),
     }
 
 
 def markdown(evaluation: Evaluation) -> str:
     """Write the table and what it rests on."""
-    written = [cells(row) for row in table(evaluation)]
-    used = [title for title in written[0] if any(line[title] for line in written)]
+    written = [all_cells(row) for row in table(evaluation)]
+    titles = dict.fromkeys(title for line in written for title in line)
+    used = [title for title in titles if any(line.get(title) for line in written)]
     lines = ["| " + " | ".join(used) + " |", "|" + "---|" * len(used)]
-    lines += ["| " + " | ".join(line[title] for title in used) + " |" for line in written]
-    environment, data = evaluation.environment, evaluation.data
+    lines += ["| " + " | ".join(line.get(title, "") for title in used) + " |" for line in written]
+    environment = evaluation.environment
     versions = ", ".join(f"{name} {version}" for name, version in environment.versions.items())
     notes = [
-        f"{data.pairs} pairs of {data.images} images, sha256 {data.sha256[:16]}.",
+        f"{_described(evaluation.data)}.",
         f"{evaluation.settings}.",
         f"{versions}; {environment.devices}; {environment.machine}; "
         f"code {environment.code}{' ' + environment.commit if environment.commit else ''}.",
@@ -241,7 +258,7 @@ def write_tables(evaluation: Evaluation, folder: str | Path) -> list[Path]:
     texts = {
         "table.md": markdown(evaluation),
         "table.csv": _csv(rows),
-        "table.json": json.dumps([asdict(row) for row in rows], indent=1) + "\n",
+        "table.json": _json(rows),
     }
     return [storage.write(Path(folder) / name, text.encode()) for name, text in texts.items()]
 
@@ -293,10 +310,30 @@ def _plain(figure: Figure, records: Sequence[Record]) -> float:
     return float(figure.statistic(_values(figure, records).reshape(1, -1))[0])
 
 
+def _failed(row: Row) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in row.failures.items()) or "0"
+
+
 def _plus_minus(interval: Interval) -> str:
     digits = 0 if interval.value >= 1000 else 1
     half = (interval.high - interval.low) / 2
     return f"{interval.value:.{digits}f}" + (f" ±{half:.{digits}f}" if math.isfinite(half) else "")
+
+
+def _described(data: Fingerprint) -> str:
+    """Say in words what the pairs were."""
+    sizes = " to ".join(f"{width} x {height}" for width, height in data.sizes)
+    focal = data.focal_lengths
+    cameras = "" if focal is None else f", focal lengths {focal[0]:.0f} to {focal[1]:.0f} px"
+    return (
+        f"{data.pairs} pairs of {data.images} images of {sizes} px{cameras}, "
+        f"sha256 {data.sha256[:16]}"
+    )
+
+
+def _json(rows: Sequence[Row]) -> str:
+    """Write every figure with its limits; limits that nobody knows are null."""
+    return json.dumps(finite([asdict(row) for row in rows]), indent=1, allow_nan=False) + "\n"
 
 
 def _csv(rows: Sequence[Row]) -> str:
