@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing
 from dataclasses import replace
@@ -359,7 +360,7 @@ def test_the_report_says_what_it_rests_on(pairs, tmp_path) -> None:  # EVA-08
     settings = Settings(long_side=64, homography_thresholds=(0.5, 1, 2, 3), repeats=2)
     evaluation = evaluate({"true": TrueMatcher()}, pairs, settings, out=tmp_path)
 
-    stored = json.loads((tmp_path / "run.json").read_text())
+    stored = json.loads((tmp_path / "run.json").read_text(), parse_constant=pytest.fail)
 
     assert stored["settings"]["long_side"] == 64
     assert stored["settings"]["homography_thresholds"] == [0.5, 1, 2, 3]
@@ -392,6 +393,16 @@ def test_a_sweep_tells_the_fixed_threshold_from_the_best(pairs) -> None:  # EVA-
     assert list(row.by_threshold) == [0.5, 1.0, 2.0, 3.0]
     assert row.fixed == row.by_threshold[0.5]
     assert row.by_threshold[row.best] == max(row.by_threshold.values()) >= row.fixed
+
+
+def test_untrained_networks_are_named_in_the_report(pairs) -> None:
+    def guess(image0, image1):
+        return Matches.empty(untrained=True)
+
+    evaluation = evaluate({"guess": guess, "true": TrueMatcher()}, pairs, AS_THEY_ARE)
+
+    assert "guess is **untrained**" in tables.markdown(evaluation)
+    assert "true is **untrained**" not in tables.markdown(evaluation)
 
 
 def test_progress_counts_to_the_end(pairs) -> None:
@@ -462,6 +473,9 @@ def test_methods_are_told_apart_by_class_options_and_text() -> None:
     method.options = "k=3"
 
     assert identity(first) != identity(second)
+    assert identity(functools.partial(first)).startswith(
+        "functools.partial functools.partial(<function"
+    )
     assert identity(method).endswith("k=3")
     assert identity(Refined(method)) == f"{identity(method)} refined"
 

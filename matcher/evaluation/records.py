@@ -99,6 +99,7 @@ class Record:
         working_sizes: Height and width at which they were matched.
         score: What the matches are worth; that of no match after a failure.
         seconds: Time of each stage.
+        untrained: Whether a network with random weights made the matches; they mean nothing then.
         peak_mib: Growth of resident memory while matching (and describing what was not yet).
     """
 
@@ -113,6 +114,7 @@ class Record:
     sizes: tuple[tuple[int, int], ...] = ()
     working_sizes: tuple[tuple[int, int], ...] = ()
     seconds: Seconds = field(default_factory=Seconds)
+    untrained: bool = False
     peak_mib: float = 0.0
 
     def line(self) -> str:

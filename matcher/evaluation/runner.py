@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any, TypeAlias
 from matcher import datasets, storage
 from matcher.datasets import Fingerprint
 from matcher.evaluation.environment import Environment
-from matcher.evaluation.records import Record, RecordFile
+from matcher.evaluation.records import Record, RecordFile, finite
 from matcher.evaluation.session import Method, Session, identity
 from matcher.evaluation.settings import Settings
 from matcher.fitting import Estimator
@@ -154,17 +155,19 @@ def _hash(*parts: str) -> str:
 def _header(evaluation: Evaluation) -> str:
     """Write everything but the records, and their keys in their order."""
     values = {
-        "settings": asdict(evaluation.settings),
+        "settings": finite(asdict(evaluation.settings)),
         "environment": asdict(evaluation.environment),
         "data": asdict(evaluation.data),
         "methods": dict(evaluation.methods),
         "records": [record.key for record in evaluation.records],
     }
-    return json.dumps(values, indent=1) + "\n"
+    return json.dumps(values, indent=1, allow_nan=False) + "\n"
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
     plain = {key: _tuples(value) for key, value in values.items() if key != "estimator"}
+    if plain["failure_pixels"] is None:  # JSON has no infinity
+        plain["failure_pixels"] = math.inf
     return Settings(**plain, estimator=Estimator(**values["estimator"]))
 
 

@@ -138,6 +138,7 @@ class Session:
             score=found,
             sizes=frame.sizes,
             working_sizes=frame.working_sizes,
+            untrained=matches.untrained,
             seconds=replace(seconds, fit=fitting),
         )
 
@@ -177,6 +178,10 @@ def identity(method: Method) -> str:
         return f"{identity(method.method)} refined"
     kind = method if inspect.isfunction(method) else type(method)
     name = f"{kind.__module__}.{kind.__qualname__}"
+    if kind is not method and not hasattr(method, "describe"):
+        return (
+            f"{name} {method!r}"  # a callable object: with its address, so never taken for another
+        )
     if not name.startswith("matcher."):
         name += f" {_source_hash(kind)}"
     options = getattr(method, "options", None)

@@ -236,12 +236,14 @@ def markdown(evaluation: Evaluation) -> str:
     lines += ["| " + " | ".join(line.get(title, "") for title in used) + " |" for line in written]
     environment = evaluation.environment
     versions = ", ".join(f"{name} {version}" for name, version in environment.versions.items())
+    untrained = dict.fromkeys(record.method for record in evaluation.records if record.untrained)
     notes = [
         f"{_described(evaluation.data)}.",
         f"{evaluation.settings}.",
         f"{versions}; {environment.devices}; {environment.machine}; "
         f"code {environment.code}{' ' + environment.commit if environment.commit else ''}.",
         *(f"{label}: {what}." for label, what in evaluation.methods.items()),
+        *(f"{label} is **untrained**: its figures mean nothing." for label in untrained),
     ]
     return "\n".join(
         [*lines, "", "± is half the 95 % bootstrap interval; times are medians.", ""]
