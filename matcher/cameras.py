@@ -70,7 +70,7 @@ def check_intrinsics(name: str, intrinsics: object, size: tuple[int, int] | None
     if not is_camera or min(matrix[0, 0], matrix[1, 1]) <= 0 or matrix[2].tolist() != [0, 0, 1]:
         raise ValueError(
             f"{name} must be a camera matrix [[fx, s, cx], [0, fy, cy], [0, 0, 1]], not "
-            f"{intrinsics!r}; where it is unknown, guess_intrinsics(size) makes a usual one"
+            f"{matrix.tolist()}; where it is unknown, guess_intrinsics(size) makes a usual one"
         )
     if size is not None:
         share = (matrix[:2, 2] + 0.5) / (size[1], size[0])

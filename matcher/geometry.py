@@ -71,14 +71,23 @@ def fundamental_from_pose(pose: Pose, intrinsics0: Matrix, intrinsics1: Matrix) 
 def _epipolar_parts(
     points0: ArrayLike, points1: ArrayLike, fundamental: Matrix
 ) -> tuple[Matrix, ...]:
-    """Return |pixel1 @ fundamental @ pixel0| and the squared normals of the lines in 0 and 1."""
+    """Return |pixel1 @ fundamental @ pixel0| and the squared normals of the lines in 0 and 1.
+
+    A normal that is nothing but rounding is returned as 0: the point is at the epipole.
+    """
     array0, array1 = np.asarray(points0, np.float64), np.asarray(points1, np.float64)
     if len(array0) != len(array1):
         raise ValueError(f"points0 has {len(array0)} rows, points1 has {len(array1)}")
     lines1 = array0 @ fundamental[:, :2].T + fundamental[:, 2]
     lines0 = array1 @ fundamental[:2] + fundamental[2]
     product = np.abs((lines1[:, :2] * array1).sum(axis=1) + lines1[:, 2])
-    return product, (lines0[:, :2] ** 2).sum(axis=1), (lines1[:, :2] ** 2).sum(axis=1)
+    sides = (array1, lines0, fundamental[:, :2]), (array0, lines1, fundamental[:2])
+    squares = []
+    for pixels, lines, part in sides:
+        square = (lines[:, :2] ** 2).sum(axis=1)
+        rounding = 1e-24 * (part**2).sum() * (1 + (pixels**2).sum(axis=1))
+        squares.append(np.where(square <= rounding, 0.0, square))
+    return product, squares[0], squares[1]
 
 
 def symmetric_distance(points0: ArrayLike, points1: ArrayLike, fundamental: Matrix) -> Matrix:
@@ -226,15 +235,15 @@ def triangulate(rays0: Matrix, rays1: Matrix, pose: Pose) -> Matrix:
     across = np.linalg.norm(np.cross(turned0, rays1), axis=1)
     reach0 = np.linalg.norm(np.cross(rays1, pose.translation), axis=1)
     reach1 = np.linalg.norm(np.cross(turned0, pose.translation), axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # parallel rays end as NaN
         along0, along1 = (reach0 / across)[:, None] * turned0, (reach1 / across)[:, None] * rays1
         weight = (reach1 / (reach0 + reach1))[:, None]
-    gaps = [
-        np.linalg.norm(pose.translation + sign0 * along0 - sign1 * along1, axis=1)
-        for sign0, sign1 in ((1, 1), (-1, 1), (1, -1), (-1, -1))
-    ]
-    in_front = gaps[0] < np.minimum.reduce(gaps[1:])
-    points1 = weight * (pose.translation + along0) + (1 - weight) * along1
+        gaps = [
+            np.linalg.norm(pose.translation + sign0 * along0 - sign1 * along1, axis=1)
+            for sign0, sign1 in ((1, 1), (-1, 1), (1, -1), (-1, -1))
+        ]
+        in_front = gaps[0] < np.minimum.reduce(gaps[1:])
+        points1 = weight * (pose.translation + along0) + (1 - weight) * along1
     return np.where(in_front[:, None], (points1 - pose.translation) @ pose.rotation, np.nan)
 
 
