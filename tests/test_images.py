@@ -1,4 +1,4 @@
-"""Any picture becomes one form: range, orientation, channels, layout, and its pixels are counted."""
+"""Any picture becomes one form: range, orientation, channels, layout; pixels are kept count of."""
 
 from __future__ import annotations
 
