@@ -218,7 +218,11 @@ def evaluate_methods(
     rows = [tables.cells(row) for row in tables.table(evaluation)]
     terminal.print_table(rows)
     written = [] if out is None else tables.write_tables(evaluation, out)
-    terminal.finish(f"{len(pairs)} pairs, {len(made)} methods", written)
+    failed = [record for record in evaluation.records if record.outcome != "ok"]
+    for record in failed:
+        terminal.fail(f"{record.method}, {record.pair}: {record.detail}", 1)
+    terminal.finish(f"{len(pairs)} pairs, {len(made)} methods, {len(failed)} failed", written)
+    raise typer.Exit(bool(failed))
 
 
 @app.command("methods")
