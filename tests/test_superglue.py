@@ -1,20 +1,25 @@
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-import matcher
-from matcher import assets, methods, weights
-from matcher.methods import _superglue as models
+from matcher import features, methods, weights
+from matcher.methods import superglue
+from matcher.methods._superglue import trained
+from matcher.methods.superglue import Options, SuperGlueMatcher, build
+from matcher.nn import superpoint
 from matcher.nn.assignment import sinkhorn
 from matcher.nn.pointsets import PointSet
 from matcher.nn.superglue import Config, SuperGlue, published_state
 from matcher.nn.superglue_published import TokenNorm
-from matcher.types import Description
+from matcher.nn.superpoint import SuperPoint
 
 SIZE = torch.tensor([[640.0, 480.0]])
 SMALL = Config("modern", input_channels=32, channels=32, heads=2, layers=4, sinkhorn_steps=20)
@@ -83,6 +88,15 @@ def random_network(config: Config, seed: int = 0) -> SuperGlue:
     return network.eval()
 
 
+def script(name: str) -> ModuleType:
+    """Import one of the scripts; it knows how to give transformers our weights."""
+    path = Path(__file__).parents[1] / "scripts" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def published_names(network: SuperGlue) -> dict[str, Tensor]:
     """Name our parameters as the official file does, heads last in its channels, products with a kernel axis."""
     config = network.config
@@ -108,61 +122,30 @@ def published_names(network: SuperGlue) -> dict[str, Tensor]:
     return state
 
 
-def transformers_twin(network: SuperGlue):
-    """The same network in transformers."""
-    module = pytest.importorskip("transformers.models.superglue")
-    config = network.config
-    twin = module.SuperGlueForKeypointMatching(
-        module.SuperGlueConfig(
-            hidden_size=config.channels,
-            keypoint_encoder_sizes=list(config.encoder),
-            gnn_layers_types=["self", "cross"] * config.layers,
-            num_attention_heads=config.heads,
-            sinkhorn_iterations=config.sinkhorn_steps,
-            matching_threshold=0.0,
-        )
-    )
-    state: dict[str, Tensor] = {}
+def published_superpoint_names(network: SuperPoint) -> dict[str, Tensor]:
+    """Name SuperPoint's parameters as the official file does."""
+    names = {f"stages.{i}.{j}.conv": f"conv{i + 1}{'ab'[j]}" for i in range(4) for j in range(2)}
+    names |= {"detector.0.conv": "convPa", "detector.1": "convPb"}
+    names |= {"descriptor.0.conv": "convDa", "descriptor.1": "convDb"}
+    state = {}
     for key, value in network.state_dict().items():
-        name = key.replace("context.layers.", "gnn.layers.").replace("dustbin", "bin_score")
-        name = name.replace("context.final_proj.", "final_projection.final_proj.")
-        name = name.replace("context.encoder.", "keypoint_encoder.encoder.")
-        name = name.replace(".query.", ".attention.self.query.")
-        name = name.replace(".merge.", ".attention.output.dense.")
-        if ".key_value." in name:
-            for part, half in zip(("key", "value"), value.chunk(2), strict=True):
-                state[name.replace("key_value", f"attention.self.{part}")] = half
-            continue
-        for block, last in ((".mlp.", 3), ("keypoint_encoder.encoder.", 3 * len(config.encoder))):
-            head, found, rest = name.partition(block)
-            if found:
-                number, _, kind = rest.partition(".")
-                layer = (
-                    "" if int(number) == last else ".batch_norm" if int(number) % 3 else ".linear"
-                )
-                name = f"{head}{block}{int(number) // 3}{layer}.{kind}"
-        state[name] = value
-    loaded = twin.load_state_dict(state, strict=False)
-    assert loaded.unexpected_keys == []
-    assert all(key.startswith("keypoint_detector.") for key in loaded.missing_keys)
-    return twin.eval()
+        layer, _, kind = key.rpartition(".")
+        state[f"{names[layer]}.{kind}"] = value
+    return state
 
 
 @torch.inference_mode()
 def test_random_weights_give_what_transformers_gives() -> None:
+    pytest.importorskip("transformers")
     network = random_network(replace(PUBLISHED, sinkhorn_steps=100))
-    twin = transformers_twin(network)
+    bench = script("bench_superglue")
+    twin = bench.transformers_superglue(network)
     image0 = points(60)
     image1 = take(similar(image0), torch.randperm(60, generator=torch.Generator().manual_seed(3)))
 
     assigned = network.folded()(image0, image1)
 
-    both = [torch.stack(pair, 1) for pair in (
-        (image0.points, image1.points),
-        (image0.descriptors, image1.descriptors),
-        (image0.scores, image1.scores),
-    )]  # fmt: skip
-    matches, scores, *_ = twin._match_image_pair(*both, height=480, width=640)
+    matches, scores = bench.transformers_match(twin, image0, image1)
     assert (assigned.partners0 >= 0).sum() > 10
     assert torch.equal(assigned.partners0[0], matches[0, 0].long())
     assert torch.equal(assigned.partners1[0], matches[0, 1].long())
@@ -256,7 +239,7 @@ def test_padding_may_stand_anywhere(config: Config) -> None:
 
 def adaptive_network() -> SuperGlue:
     """Confidences and matchabilities that differ among tokens, so that pairs stop and points drop unlike."""
-    network = random_network(replace(SMALL, depth_confidence=0.85, width_confidence=0.5))
+    network = random_network(replace(SMALL, depth_confidence=0.92, width_confidence=0.5))
     for head in network.context.log_assignment:
         nn.init.normal_(head.matchability.weight, std=2.0)
     for confidence in network.context.token_confidence:
@@ -466,3 +449,260 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
         replace(image, sizes=torch.zeros(1, 3))
     with pytest.raises(TypeError, match="sizes"):
         PointSet(image.points, image.scores, image.descriptors)  # type: ignore[call-arg]
+
+
+@pytest.fixture(scope="module")
+def method() -> SuperGlueMatcher:
+    return build(device="cpu", max_keypoints=512)
+
+
+@pytest.fixture
+def described(method, texture):
+    """The left and the right end of one texture, 12 pixels to the left and 7 down of each other."""
+    large = texture(300, 400)
+    crops = [large[:260, :340], large[7:267, 12:352]]
+    return method.describe([(crop / 255).astype(np.float32) for crop in crops])
+
+
+def same(found, expected) -> None:
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+
+
+def test_the_default_finds_a_shift(method, described) -> None:
+    (matches,) = method.match([tuple(described)])
+
+    assert len(matches) > 100
+    moves = matches.points1 - matches.points0
+    assert (np.abs(moves - [-12, -7]).max(1) < 1.5).mean() > 0.95
+    assert not matches.untrained
+    assert method.licence == "Apache-2.0"
+
+
+def test_an_image_matches_itself_even_shuffled(method, described) -> None:
+    # ATT-10
+    image = described[0]
+    order = np.random.default_rng(0).permutation(len(image))
+    shuffled = replace(
+        image, points=image.points[order], scores=image.scores[order],
+        descriptors=image.descriptors[order],
+    )  # fmt: skip
+
+    straight, mixed = method.match([(image, image), (image, shuffled)])
+
+    assert (straight.indices[:, 0] == straight.indices[:, 1]).sum() >= 0.95 * len(image)
+    assert (mixed.indices[:, 0] == order[mixed.indices[:, 1]]).sum() >= 0.95 * len(image)
+
+
+def test_unrelated_pictures_have_next_to_no_matches(method, texture) -> None:
+    # ATT-11
+    pictures = [(texture(480, 640, seed) / 255).astype(np.float32) for seed in (1, 2)]
+
+    (matches,) = method.match([tuple(method.describe(pictures))])
+
+    assert len(matches) <= 0.02 * 512
+
+
+def test_many_pairs_come_out_as_one_by_one(method, described, monkeypatch) -> None:
+    # ATT-01
+    image0, image1 = described
+    few = replace(
+        image0, points=image0.points[:40], scores=image0.scores[:40],
+        descriptors=image0.descriptors[:40],
+    )  # fmt: skip
+    pairs = [(image0, image1), (few, image1), (image1, few), (few, few)]
+    alone = [method.match([pair])[0] for pair in pairs]
+    monkeypatch.setitem(superglue._PAIRS_AT_ONCE, "cpu", 3)
+
+    together = method.match(pairs)
+
+    for found, expected in zip(together, alone, strict=True):
+        same(found, expected)
+
+
+def test_the_answer_is_the_same_every_time(method, described) -> None:
+    # ATT-13
+    first = method.match([tuple(described)])[0]
+
+    for _ in range(5):
+        again = method.match([tuple(described)])[0]
+        np.testing.assert_array_equal(again.indices, first.indices)
+        np.testing.assert_array_equal(again.scores, first.scores)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_descriptors_of_other_types_are_taken(method, described, dtype) -> None:
+    # ATT-09
+    cast = [replace(each, descriptors=each.descriptors.astype(dtype)) for each in described]
+
+    found, expected = method.match([tuple(cast)])[0], method.match([tuple(described)])[0]
+
+    assert found.scores.dtype == np.float32
+    assert len(found) == pytest.approx(len(expected), rel=0.02)
+
+
+def test_images_without_keypoints_give_no_matches(method, described) -> None:
+    # KPT-01
+    blank = method.describe([np.full((64, 64), 0.5, np.float32)])[0]
+
+    found = method.match([(blank, described[0]), (described[0], blank), (blank, blank)])
+
+    assert [len(matches) for matches in found] == [0, 0, 0]
+    assert method.match([]) == []
+    assert len(method.score_map((blank, described[0]), (3.0, 3.0)).scores) == len(described[0])
+    assert len(method.score_map((described[0], blank), (3.0, 3.0)).scores) == 0
+
+
+def test_the_score_map_is_highest_at_the_match(method, described) -> None:
+    (matches,) = method.match([tuple(described)])
+
+    scored = method.score_map(tuple(described), tuple(matches.points0[0]))
+
+    assert scored.best == pytest.approx(tuple(matches.points1[0]))
+    assert scored.scores.max() == pytest.approx(matches.scores[0], abs=1e-5)
+    assert scored.scores.min() >= 0
+
+
+def test_the_adaptive_network_finds_nearly_the_same(method, described) -> None:
+    lazy = build(device="cpu", max_keypoints=512, adaptive=True)
+
+    found, expected = (each.match([tuple(described)])[0] for each in (lazy, method))
+
+    common = {tuple(pair) for pair in found.indices} & {tuple(pair) for pair in expected.indices}
+    assert len(common) > 0.9 * len(expected)
+
+
+def test_a_random_network_must_be_asked_for_and_says_so(described) -> None:
+    random = build(device="cpu", weights=None)
+
+    (matches,) = random.match([tuple(described)])
+
+    assert random.untrained
+    assert matches.untrained
+    assert random.licence == ""
+    same(build(device="cpu", weights=None).match([tuple(described)])[0], matches)
+
+
+def test_lower_precision_is_a_choice(method, described) -> None:
+    low = build(device="cpu", max_keypoints=512, precision="bfloat16")
+
+    found, expected = (each.match([tuple(described)])[0] for each in (low, method))
+
+    assert len(found) > 0.9 * len(expected)
+
+
+def test_descriptors_of_another_front_end_are_refused(method, described) -> None:
+    # KPT-11
+    wrong = replace(described[0], descriptors=np.zeros((len(described[0]), 128), np.float32))
+
+    with pytest.raises(ValueError, match=r"descriptors must be \(N, 64\), as xfeat gives them"):
+        method.match([(described[0], wrong)])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"preset": "new"}, "no preset 'new'; there are modern, published, official-outdoor"),
+        ({"precision": "int8"}, "no precision 'int8'; there are float32, float16, bfloat16"),
+        ({"threshold": 2.0}, r"threshold must be in \[0, 1\], not 2\.0"),
+        (
+            {"preset": "official-indoor", "front_end": "xfeat"},
+            "official-indoor was trained on superpoint, not xfeat",
+        ),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(device="cpu", **options)
+
+
+def test_a_front_end_without_a_trained_network_says_so() -> None:
+    with pytest.raises(
+        ValueError, match=r"no network was trained for front end 'sift'; there are .*xfeat"
+    ):
+        trained("sift", "default", {})
+
+
+def test_a_preset_without_weights_says_so() -> None:
+    front_end = features.build("superpoint", device="cpu", weights=None)
+
+    with pytest.raises(ValueError, match="preset 'published' has no weights of its own"):
+        superglue._model(Options(preset="published"), front_end, "default")
+
+
+def model_folder(folder: Path, **changes: object) -> Path:
+    """Write a trained model: weights and the recipe that fits them."""
+    network = random_network(replace(SMALL, input_channels=64))
+    weights.save(network.state_dict(), folder / "weights.safetensors")
+    table: dict[str, object] = {
+        "front_end": "xfeat",
+        "threshold": 0.3,
+        "licence": "Apache-2.0",
+        "tensors_sha256": weights.digest(network.state_dict()),
+    } | changes
+    sizes = {"input_channels": 64, "channels": 32, "heads": 2, "layers": 4} | changes.pop(
+        "sizes", {}
+    )
+    table.pop("sizes", None)
+    lines = [f"{key} = {value!r}" for key, value in table.items()]
+    lines += ["[network]", "architecture = 'modern'", "sinkhorn_steps = 20"]
+    lines += [f"{key} = {value!r}" for key, value in sizes.items()]
+    (folder / "recipe.toml").write_text("\n".join(lines), "utf-8")
+    return folder
+
+
+def test_a_folder_with_recipe_and_weights_is_a_model(tmp_path) -> None:
+    model = trained("xfeat", model_folder(tmp_path), {"sinkhorn_steps": 7})
+
+    assert model.threshold == 0.3
+    assert model.network.config.sinkhorn_steps == 7
+    image = points(20, channels=64)
+    expected = random_network(replace(SMALL, input_channels=64, sinkhorn_steps=7))
+    found = model.network(image, similar(image)).log_assignment
+    torch.testing.assert_close(found, expected(image, similar(image)).log_assignment)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"front_end": "disk"}, ValueError, "was trained on disk, not xfeat"),
+        ({"tensors_sha256": "0"}, ValueError, "is not what recipe.toml was written for"),
+        ({"sizes": {"layers": 5}}, ValueError, r"lacks context\.transformers\.4"),
+        ({"sizes": {"channels": 64}}, ValueError, "has other shapes in"),
+        ({"sizes": {"positions": "mlp"}}, TypeError, "positions"),
+        ({"treshold": 0.1}, TypeError, "treshold"),
+    ],
+)
+def test_weights_and_recipe_must_agree(tmp_path, changes, error, message) -> None:
+    # CTF-13
+    folder = model_folder(tmp_path, **changes)
+
+    with pytest.raises(error, match=message):
+        trained("xfeat", folder, {})
+
+
+def test_a_folder_without_recipe_is_refused(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match="weights must be a folder with recipe.toml"):
+        trained("xfeat", tmp_path, {})
+
+
+def test_official_files_are_read_from_the_users_folder(tmp_path, caplog, texture) -> None:
+    network, front_end = random_network(Config()), SuperPoint(superpoint.Config())
+    torch.save(published_names(network), tmp_path / "superglue_outdoor.pth")
+    torch.save(published_superpoint_names(front_end), tmp_path / "superpoint_v1.pth")
+    picture = (texture(96, 128) / 255).astype(np.float32)
+
+    method = build(device="cpu", preset="official-outdoor", weights=tmp_path)
+
+    assert method.licence == "magicleap-noncommercial"
+    assert not method.untrained
+    assert "magicleap-noncommercial" in caplog.text
+    pair = method.describe([picture, picture])
+    assert len(pair[0]) > 10
+    assert len(method.match([tuple(pair)])) == 1
+    with pytest.raises(FileNotFoundError, match="superglue-indoor"):
+        build(device="cpu", preset="official-indoor", weights=tmp_path)
+
+
+def test_the_method_is_registered() -> None:
+    assert "superglue" in methods.names()

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +20,15 @@ def network() -> SuperPoint:
     return SuperPoint(Config()).eval()
 
 
+def script(name: str) -> ModuleType:
+    """Import one of the scripts; it knows how to give transformers our weights."""
+    path = Path(__file__).parents[1] / "scripts" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def published_names(network: SuperPoint) -> dict[str, Tensor]:
     """Name our parameters as the official file does."""
     names = {f"stages.{i}.{j}.conv": f"conv{i + 1}{'ab'[j]}" for i in range(4) for j in range(2)}
@@ -27,37 +40,21 @@ def published_names(network: SuperPoint) -> dict[str, Tensor]:
     }
 
 
-def transformers_twin(network: SuperPoint, threshold: float):
-    models = pytest.importorskip("transformers.models.superpoint")
-    twin = models.SuperPointForKeypointDetection(
-        models.SuperPointConfig(keypoint_threshold=threshold)
-    )
-    state = {}
-    for key, value in published_names(network).items():
-        layer, kind = key.split(".")
-        stage, letter = layer[4], layer[5]
-        place = {
-            "P": f"keypoint_decoder.conv_score_{letter}",
-            "D": f"descriptor_decoder.conv_descriptor_{letter}",
-        }.get(
-            stage, f"encoder.conv_blocks.{int(stage) - 1 if stage.isdigit() else 0}.conv_{letter}"
-        )
-        state[f"{place}.{kind}"] = value
-    twin.load_state_dict(state)
-    return twin.eval()
-
-
 @torch.inference_mode()
 def test_keypoints_and_descriptors_are_those_of_transformers(network, texture) -> None:
+    pytest.importorskip("transformers")
     image = (texture(120, 160) / 255).astype(np.float32)
     options = Options(max_keypoints=10_000, threshold=0.0155)
-    twin = transformers_twin(network, options.threshold)
+    front_end = SuperPointFrontEnd(network, options, torch.device("cpu"))
+    twin = script("bench_superglue").transformers_superpoint(front_end)
 
-    (ours,) = SuperPointFrontEnd(network, options, torch.device("cpu")).detect([image])
+    (ours,) = front_end.detect([image])
 
     theirs = twin(torch.from_numpy(image)[None, None].expand(1, 3, -1, -1))
     their_points = (theirs.keypoints[0] * torch.tensor([160, 120])).round().numpy()
     order = np.argsort(-theirs.scores[0].numpy(), kind="stable")
+    # transformers leaves keypoints at the right and the bottom border.
+    order = order[(their_points[order] < [156, 116]).all(1)]
     assert len(ours.points) > 20
     np.testing.assert_array_equal(ours.points, their_points[order])
     np.testing.assert_allclose(ours.scores, theirs.scores[0].numpy()[order], atol=1e-6)
@@ -73,8 +70,8 @@ def test_the_official_layout_loads_strictly(network) -> None:
     assert all(
         torch.equal(a, b) for a, b in zip(network.parameters(), other.parameters(), strict=True)
     )
+    missing = {key: value for key, value in state.items() if key != "conv3b.weight"}
     with pytest.raises(ValueError, match=r"lacks stages\.2\.1\.conv\.weight"):
-        missing = {key: value for key, value in state.items() if key != "conv3b.weight"}
         weights.load_strict(other, published_state(missing), "superpoint_v1.pth")
 
 
@@ -235,11 +232,11 @@ def test_asking_for_fewer_gives_the_best(network, texture) -> None:
     # KPT-12
     image = (texture(96, 128) / 255).astype(np.float32)
 
-    def detect(count: int):
+    def detect(count: int | None):
         options = Options(max_keypoints=count, threshold=0.0)
         return SuperPointFrontEnd(network, options, torch.device("cpu")).detect([image])[0]
 
-    everything = detect(100_000)
+    everything = detect(None)
 
     assert (np.diff(everything.scores) <= 0).all()
     np.testing.assert_array_equal(detect(10).points, everything.points[:10])
@@ -249,19 +246,6 @@ def test_asking_for_fewer_gives_the_best(network, texture) -> None:
 def test_sides_that_do_not_divide_are_refused(network) -> None:
     with pytest.raises(ValueError, match="sides must be multiples of 8, not 40 x 41"):
         network(torch.zeros(1, 1, 40, 41))
-
-
-def test_random_weights_are_the_same_every_time(texture) -> None:
-    image = (texture(64, 64) / 255).astype(np.float32)
-
-    found = [
-        features.build("superpoint", device="cpu", max_keypoints=50, weights=None).detect([image])[
-            0
-        ]
-        for _ in range(2)
-    ]
-
-    np.testing.assert_array_equal(found[0].descriptors, found[1].descriptors)
 
 
 def test_a_file_of_the_official_layout_is_read(network, tmp_path, texture) -> None:

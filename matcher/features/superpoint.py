@@ -2,138 +2,124 @@
 
 The official weights are for non-commercial use, and nothing downloads them unasked; a file of the
 open retraining's layout is read too.
+
+Source: DeTone, Malisiewicz, Rabinovich: SuperPoint, CVPRW 2018.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from matcher import images as pictures
 from matcher import weights as published
-from matcher.features import Keypoints
+from matcher.features import Keypoints, fit_masks
+from matcher.features._choice import Choice
 from matcher.nn.devices import choose_device
-from matcher.nn.superpoint import (
-    STRIDE,
-    Config,
-    SuperPoint,
-    published_state,
-    sample,
-    suppress,
-)
+from matcher.nn.superpoint import STRIDE, Config, SuperPoint, published_state, sample, suppress
 from matcher.types import Image, Mask
+
+_IMAGES_AT_ONCE = 8  # of one padded size
 
 
 @dataclass(frozen=True)
-class Options:
-    """The published choices.
+class Options(Choice):
+    """The published choices, and those that every front end has.
 
     Attributes:
-        max_keypoints: The best are kept.
-        threshold: Least probability of a keypoint.
+        threshold: Least probability of a keypoint at its pixel.
         radius: No two keypoints are nearer than this, in pixels along an axis.
-        border: Pixels along the image's edge without keypoints.
-        legacy: Sample descriptors as the published matchers were trained, up to half a cell beside
-            the keypoint.
+        legacy: Read descriptors as the published matchers were trained, beside the keypoint by up
+            to half a cell; False reads them at the keypoint.
     """
 
-    max_keypoints: int = 1024
     threshold: float = 0.005
     radius: int = 4
-    border: int = 4
     legacy: bool = True
 
 
 class SuperPointFrontEnd:
-    """Find and describe keypoints; images of one padded size go through the network together."""
+    """Find and describe SuperPoint's keypoints; images of one padded size go together."""
 
     name = "superpoint"
 
-    def __init__(self, network: SuperPoint, options: Options, device: torch.device) -> None:
-        self.options = options
+    def __init__(
+        self, network: SuperPoint, options: Options, device: torch.device, untrained: bool = False
+    ) -> None:
+        self.network = network.to(device).eval()
         self.channels = network.config.descriptor_channels
-        self._device = device
-        self._network = network.to(device, memory_format=torch.channels_last).eval()
+        self.options = options
+        self.device = device
+        self.untrained = untrained
 
     def detect(
         self, images: Sequence[Image], masks: Sequence[Mask | None] | None = None
     ) -> list[Keypoints]:
-        """Detect in every image: at most `max_keypoints`, best first, ties in reading order."""
-        masks = masks or [None] * len(images)
+        """Find keypoints; see `FrontEnd`."""
+        masks = fit_masks(images, masks)
+        groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for number, image in enumerate(images):
+            groups[_padded(image).shape].append(number)
         found: dict[int, Keypoints] = {}
-        for numbers in _same_size(images):
-            padded = [_padded(images[number]) for number in numbers]
-            for number, maps in zip(numbers, self._maps(np.stack(padded)), strict=True):
-                found[number] = self._keypoints(*maps, images[number].shape[:2], masks[number])
+        for group in groups.values():
+            for start in range(0, len(group), _IMAGES_AT_ONCE):
+                numbers = group[start : start + _IMAGES_AT_ONCE]
+                scores, descriptors = self._maps([images[number] for number in numbers])
+                for row, number in enumerate(numbers):
+                    maps = scores[row], descriptors[row]
+                    found[number] = self._keypoints(*maps, images[number], masks[number])
         return [found[number] for number in range(len(images))]
 
     @torch.inference_mode()
-    def _maps(self, batch: NDArray[np.float32]) -> list[tuple[Tensor, Tensor]]:
-        """Run the network on (B, H, W): score and descriptor maps of each image."""
-        scores, descriptors = self._network(torch.from_numpy(batch)[:, None].to(self._device))
-        return list(zip(suppress(scores, self.options.radius), descriptors, strict=True))
+    def _maps(self, images: Sequence[Image]) -> tuple[Tensor, Tensor]:
+        """Run the network on images of one padded size: (B, H, W) maxima, (B, D, h, w)."""
+        batch = np.stack([_padded(image) for image in images])
+        scores, descriptors = self.network(torch.from_numpy(batch)[:, None].to(self.device))
+        return suppress(scores, self.options.radius), descriptors
 
     @torch.inference_mode()
     def _keypoints(
-        self, scores: Tensor, descriptors: Tensor, size: tuple[int, int], mask: Mask | None
+        self, scores: Tensor, descriptors: Tensor, image: Image, mask: Mask | None
     ) -> Keypoints:
-        """Choose among the maxima, then describe."""
-        allowed = _inside(scores, size, self.options.border)
-        if mask is not None:
-            allowed[: size[0], : size[1]] &= torch.from_numpy(mask).to(allowed.device)
-        rows, columns = torch.nonzero((scores > self.options.threshold) & allowed, as_tuple=True)
-        values = scores[rows, columns]
-        best = torch.argsort(values, descending=True, stable=True)[: self.options.max_keypoints]
-        points = torch.stack([columns, rows], dim=1)[best].float()
-        described = sample(descriptors, points, legacy=self.options.legacy)
-        return Keypoints(points.cpu().numpy(), values[best].cpu().numpy(), described.cpu().numpy())
+        """Choose one image's keypoints among the maxima, and describe them."""
+        inside = scores[: image.shape[0], : image.shape[1]]
+        rows, columns = torch.nonzero(inside > self.options.threshold, as_tuple=True)
+        points = torch.stack([columns, rows], dim=1).float()  # (N, 2)
+        places, values = points.cpu().numpy(), inside[rows, columns].cpu().numpy()
+        chosen = self.options.rows(places, values, image, mask)
+        kept = points[torch.from_numpy(chosen).to(points.device)]
+        described = sample(descriptors, kept, legacy=self.options.legacy)
+        return Keypoints(places[chosen], values[chosen], described.cpu().numpy())
 
 
 def build(
-    *, device: str = "auto", weights: str | Path | None = "default", **options: int | float | bool
+    *, device: str = "auto", weights: str | Path | None = "default", **options: Any
 ) -> SuperPointFrontEnd:
     """Make the front end.
 
     Args:
         device: See `matcher.nn.devices.choose_device`.
         weights: "default" for the official ones, if they were fetched; a folder that holds
-            `superpoint_v1.pth`; a file in its layout or the open retraining's; None for random
-            ones.
+            `superpoint_v1.pth`; a file in its layout or the open retraining's; None for random.
         **options: Fields of `Options`.
     """
-    chosen = Options(**options)  # type: ignore[arg-type]
+    chosen, place = Options(**options), choose_device(device)
     if weights is None:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            return SuperPointFrontEnd(SuperPoint(Config()), chosen, choose_device(device))
+        return SuperPointFrontEnd(SuperPoint(Config()), chosen, place, untrained=True)
     state = published_state(published.chosen_state(weights, "superpoint-magicleap"))
     network = SuperPoint(Config(normed="stages.0.0.norm.weight" in state))
-    published.load_strict(network, state, f"superpoint weights {weights}")
-    return SuperPointFrontEnd(network, chosen, choose_device(device))
-
-
-def _same_size(images: Sequence[Image]) -> list[list[int]]:
-    """Group the images' numbers by size after padding."""
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for number, image in enumerate(images):
-        groups.setdefault(tuple(-(-side // STRIDE) for side in image.shape[:2]), []).append(number)
-    return list(groups.values())
+    published.load_strict(network, state, f"SuperPoint's weights {weights}")
+    return SuperPointFrontEnd(network, chosen, place)
 
 
 def _padded(image: Image) -> Image:
     """Make grey; repeat the last row and column up to a multiple of 8 (zeros would be an edge)."""
     grey = pictures.grey(image)
     return np.pad(grey, [(0, -side % STRIDE) for side in grey.shape], mode="edge")
-
-
-def _inside(scores: Tensor, size: tuple[int, int], border: int) -> Tensor:
-    """Mark the pixels of the image, its border and the padding left out."""
-    allowed = torch.zeros_like(scores, dtype=torch.bool)
-    allowed[border : max(size[0] - border, 0), border : max(size[1] - border, 0)] = True
-    return allowed

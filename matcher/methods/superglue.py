@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 
 from matcher import features
-from matcher import images as pictures
 from matcher.methods._superglue import Model, official, random, trained
 from matcher.nn.devices import choose_device
 from matcher.nn.pointsets import PointSet
-from matcher.nn.superglue import Assigned, Config
+from matcher.nn.superglue import Architecture, Assigned, Config
 from matcher.types import Description, Image, Mask, Matches, ScoreMap
 
 _OFFICIAL = {"official-outdoor": "outdoor", "official-indoor": "indoor"}
@@ -71,6 +70,7 @@ class SuperGlueMatcher:
 
     Attributes:
         front_end: Finds and describes the keypoints.
+        network: Matches them.
         licence: Of the network's weights; empty where they are random.
         untrained: True where they are random.
     """
@@ -92,7 +92,7 @@ class SuperGlueMatcher:
         self.licence = model.licence
         self.untrained = model.untrained
         self._threshold = model.threshold
-        self._network = model.network.folded().to(device)
+        self.network = model.network.folded().to(device)
         self._device = device
         self._precision: torch.dtype = getattr(torch, precision)
 
@@ -100,23 +100,7 @@ class SuperGlueMatcher:
         self, images: Sequence[Image], masks: Sequence[Mask | None] | None = None
     ) -> list[Description]:
         """Detect keypoints and describe them."""
-        masks = list(masks) if masks is not None else [None] * len(images)
-        return [
-            Description(
-                method="superglue",
-                image=pictures.grey(image),
-                mask=mask,
-                points=found.points,
-                scores=found.scores,
-                descriptors=found.descriptors,
-                scales=found.scales,
-                angles=found.angles,
-                untrained=self.untrained,
-            )
-            for image, mask, found in zip(
-                images, masks, self.front_end.detect(images, masks), strict=True
-            )
-        ]
+        return features.describe("superglue", self.front_end, images, masks)
 
     def match(self, pairs: Sequence[tuple[Description, Description]]) -> list[Matches]:
         """Match pairs of described images, several at a time on a GPU."""
@@ -150,12 +134,12 @@ class SuperGlueMatcher:
         image0, image1 = (self._stack([pair[side] for pair in pairs]) for side in (0, 1))
         low = self._precision != torch.float32
         with torch.autocast(self._device.type, self._precision, enabled=low):
-            assigned: Assigned = self._network(image0, image1)
+            assigned: Assigned = self.network(image0, image1)
         return assigned
 
     def _stack(self, descriptions: Sequence[Description]) -> PointSet:
         """Pad descriptions to one length, and move them to the network's type and device."""
-        wanted = self._network.config.input_channels
+        wanted = self.network.config.input_channels
         counts = [len(description) for description in descriptions]
         for description in descriptions:
             if description.descriptors.shape[1] != wanted:
@@ -227,7 +211,7 @@ def _model(options: Options, front_end: features.FrontEnd, weights: str | Path |
     if options.adaptive:
         changes |= {"depth_confidence": 0.95, "width_confidence": 0.99}  # LightGlue's
     if weights is None:
-        architecture = "modern" if options.preset == "modern" else "published"
+        architecture: Architecture = "modern" if options.preset == "modern" else "published"
         return random(Config(architecture, front_end.channels, **changes))
     if options.preset in _OFFICIAL:
         return official(_OFFICIAL[options.preset], weights, changes)

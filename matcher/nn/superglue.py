@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,9 @@ from matcher.nn.pointsets import PointSet, State, nothing_assigned, put_back
 from matcher.nn.superglue_modern import Modern
 from matcher.nn.superglue_published import Published, fold, published_names
 from matcher.shapes import check_shape
+
+
+Architecture: TypeAlias = Literal["published", "modern"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Config:
             keeps all.
     """
 
-    architecture: Literal["published", "modern"] = "published"
+    architecture: Architecture = "published"
     input_channels: int = 256
     channels: int = 256
     heads: int = 4
@@ -127,8 +130,7 @@ class SuperGlue(nn.Module):
         for state, depth in self._run(image0.cleaned(), image1.cleaned()):
             log_assignment = put_back(log_assignment, self._transport(state, depth), state)
             layers = layers.index_fill(0, state.pairs, depth)
-        partners0, partners1, scores0, scores1 = mutual_best(log_assignment[:, :-1, :-1])
-        return Assigned(partners0, partners1, scores0, scores1, log_assignment, layers)
+        return _decide(log_assignment, layers)
 
     def folded(self) -> SuperGlue:
         """Fold every batch norm into the product before it, in place, for inference only."""
@@ -171,6 +173,22 @@ def published_state(state: Mapping[str, Tensor], config: Config) -> dict[str, Te
     layers = transformer.first_layers(state, config.layers)
     start = {"dustbin": torch.tensor(0.0), "context.temperature": torch.tensor(1.0)}
     return start | {f"context.{name}": value for name, value in layers.items()}
+
+
+def _decide(log_assignment: Tensor, layers: Tensor) -> Assigned:
+    """Match the points that are each other's best, however unlikely."""
+    found = mutual_best(log_assignment[:, :-1, :-1])
+    none0 = torch.full_like(log_assignment[:, :-1, 0], -1, dtype=torch.int64)
+    none1 = torch.full_like(log_assignment[:, 0, :-1], -1, dtype=torch.int64)
+    place0, place1 = (found.item, found.index0), (found.item, found.index1)
+    return Assigned(
+        partners0=none0.index_put(place0, found.index1),
+        partners1=none1.index_put(place1, found.index0),
+        scores0=torch.zeros_like(none0, dtype=torch.float32).index_put(place0, found.scores),
+        scores1=torch.zeros_like(none1, dtype=torch.float32).index_put(place1, found.scores),
+        log_assignment=log_assignment,
+        layers=layers,
+    )
 
 
 def _context(config: Config) -> Published | Modern:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from matcher.nn.assignment import dual_softmax
 from matcher.nn.pointsets import PointSet, Side, State
 from matcher.nn.positions import normalise_points
 from matcher.nn.transformer import Config, Context
@@ -72,9 +73,10 @@ class Modern(Context):
         that find a partner. A plan is the same to Sinkhorn after a factor for each row and each
         column, so p / (q0 q1) times that number, with dustbins of one, says it all.
         """
-        (side0, side1), head = state.sides, self.log_assignment[depth - 1]
+        (side0, side1), head = state.sides, self.head(depth)
         odds0, odds1 = head.matchable(side0.tokens), head.matchable(side1.tokens)
-        plan = log_dual_softmax(head.similarity(side0.tokens, side1.tokens), side0.mask, side1.mask)
+        similarity = head.similarity(side0.tokens, side1.tokens)
+        plan = dual_softmax(similarity, side0.mask, side1.mask)
         partnered = (_expected(odds0, side0) + _expected(odds1, side1)) / 2
         gates = odds0[:, :, None] + odds1[:, None, :]
         return self.temperature * plan + gates + partnered.log()[:, None, None]
@@ -87,22 +89,10 @@ class Modern(Context):
 
     def _wanted(self, side: Side, depth: int) -> Tensor:
         """Tell of each token (B, N) whether it is unsure, or likely to have a partner."""
-        odds = (
-            self.log_assignment[depth - 1]
-            .matchable(side.tokens)
-            .masked_fill(~side.real(), -math.inf)
-        )
+        odds = self.head(depth).matchable(side.tokens).masked_fill(~side.real(), -math.inf)
         likeliest = odds.argmax(1, keepdim=True)
         likely = odds.sigmoid() > 1 - (self.width_confidence or 0.0)
         return (likely | ~self._sure(side, depth)).scatter(1, likeliest, True)
-
-
-def log_dual_softmax(similarity: Tensor, mask0: Tensor | None, mask1: Tensor | None) -> Tensor:
-    """Add the log of the softmax over rows to that over columns; padding counts nowhere."""
-    rows = similarity if mask1 is None else similarity.masked_fill(~mask1[:, None, :], -math.inf)
-    columns = similarity if mask0 is None else similarity.masked_fill(~mask0[:, :, None], -math.inf)
-    sums = torch.logsumexp(rows, 2, keepdim=True) + torch.logsumexp(columns, 1, keepdim=True)
-    return 2 * similarity - sums
 
 
 def _expected(odds: Tensor, side: Side) -> Tensor:

@@ -7,6 +7,7 @@ Neural Networks", CVPR 2020; written from the paper and the layout of the files.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -57,8 +58,8 @@ class Published(nn.Module):
     def scores(self, state: State, depth: int) -> Tensor:  # noqa: ARG002 -- as Modern.scores
         """Compare all tokens: (B, M, N) float32."""
         projected0, projected1 = (self.final_proj(side.tokens) for side in state.sides)
-        similarity: Tensor = projected0 @ projected1.transpose(1, 2)
-        return similarity.float() / projected0.shape[-1] ** 0.5
+        similarity: Tensor = projected0 @ projected1.mT
+        return similarity.float() / math.sqrt(projected0.shape[-1])
 
     def _encode(self, image: PointSet) -> Tensor:
         """Add the encoding of (x, y, score) to the descriptors: (B, N, C)."""
@@ -83,7 +84,7 @@ class Propagation(nn.Module):
         """Compute the change of (B, M, C) tokens from the source's (B, N, C), masked by (B, N)."""
         projected = (self.query(tokens), *self.key_value(source).chunk(2, dim=-1))
         query, key, value = (
-            each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in projected
+            torch.unflatten(each, -1, (self.heads, -1)).transpose(1, 2) for each in projected
         )  # (B, heads, N, C/heads)
         message = attend(query, key, value, mask).transpose(1, 2).flatten(2)  # (B, M, C)
         change: Tensor = self.mlp(torch.cat([tokens, self.merge(message)], dim=-1))
@@ -132,7 +133,7 @@ _RENAMED = {
 
 def published_names(state: Mapping[str, Tensor], channels: int, heads: int) -> dict[str, Tensor]:
     """Rename, drop the kernel axis of the products, put heads before their channels."""
-    by_head = torch.arange(channels).unflatten(0, (-1, heads)).T.flatten()
+    by_head = torch.arange(channels).reshape(-1, heads).T.flatten()
     named: dict[str, Tensor] = {}
     for published, value in state.items():
         name = published
@@ -143,7 +144,8 @@ def published_names(state: Mapping[str, Tensor], channels: int, heads: int) -> d
             tensor = tensor[by_head]
         named[name] = tensor[:, by_head] if name.endswith(".merge.weight") else tensor
     for key in [name for name in named if ".key." in name]:
-        value = named.pop(key.replace(".key.", ".value."), None)
-        if value is not None:  # else the strict load names what is missing
-            named[key.replace(".key.", ".key_value.")] = torch.cat([named.pop(key), value])
+        partner = key.replace(".key.", ".value.")
+        if partner in named:  # else the strict load names what is missing
+            both = torch.cat([named.pop(key), named.pop(partner)])
+            named[key.replace(".key.", ".key_value.")] = both
     return named

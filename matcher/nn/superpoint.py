@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from matcher.nn import sampling
 from matcher.shapes import check_shape
 
 STRIDE = 8  # pixels a side of a cell of the maps
@@ -119,30 +120,18 @@ def _spread(values: Tensor, radius: int) -> Tensor:
 
 
 def sample(descriptors: Tensor, points: Tensor, *, legacy: bool) -> Tensor:
-    """Read descriptors at points, between the cells' centres.
+    """Read (D, h, w) descriptors at (N, 2) pixels: (N, D) of unit length.
 
-    Args:
-        descriptors: (D, h, w) map with cells of 8 pixels.
-        points: (N, 2) pixels (x, y).
-        legacy: As the published matchers were trained: a grid stretched so that the last centre
-            lies half a cell too far. False samples where the cells are: cell 0 is centred at pixel
-            3.5.
-
-    Returns:
-        (N, D) of unit length.
+    With `legacy` the way the published matchers were trained: on a grid that is stretched, so that
+    descriptors come from up to half a cell beside the point, and fades to nothing at the rim.
     """
+    if not legacy:
+        return F.normalize(sampling.sample(descriptors, points, STRIDE), dim=1)
     size = points.new_tensor(descriptors.shape[:0:-1]) * STRIDE  # (w, h) pixels
-    if legacy:
-        half = STRIDE / 2 - 0.5
-        grid = (points - half) / (size - half - 1) * 2 - 1
-    else:
-        grid = (points + 0.5) / size * 2 - 1
-    # The border is repeated where the grid is right; the published way lets it fade to nothing.
-    padding = "zeros" if legacy else "border"
-    sampled = F.grid_sample(
-        descriptors[None], grid[None, None], "bilinear", padding, align_corners=legacy
-    )
-    return F.normalize(sampled[0, :, 0].T, dim=1)
+    half = STRIDE / 2 - 0.5
+    grid = (points - half) / (size - half - 1) * 2 - 1
+    read = F.grid_sample(descriptors[None], grid[None, None], align_corners=True)
+    return F.normalize(read[0, :, 0].T, dim=1)
 
 
 def published_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +54,9 @@ class SelfBlock(nn.Module):
 
     def forward(self, tokens: Tensor, rotation: Rotation, mask: Tensor | None = None) -> Tensor:
         """Update (B, N, C) tokens; those where the (B, N) mask is False are never looked at."""
-        qkv = self.Wqkv(tokens).unflatten(-1, (self.heads, -1, 3))  # (B, N, heads, C/heads, 3)
+        qkv = torch.unflatten(
+            self.Wqkv(tokens), -1, (self.heads, -1, 3)
+        )  # (B, N, heads, C/heads, 3)
         query, key, value = qkv.transpose(1, 2).unbind(-1)  # (B, heads, N, C/heads)
         message = attend(rotate(query, rotation), rotate(key, rotation), value, mask)
         return _update(self.ffn, tokens, self.out_proj(_merge_heads(message)))
@@ -91,7 +94,7 @@ class CrossBlock(nn.Module):
 
     def _split(self, projected: Tensor) -> Tensor:
         """(B, N, C) to (B, heads, N, C/heads)."""
-        return projected.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return torch.unflatten(projected, -1, (self.heads, -1)).transpose(1, 2)
 
 
 class Layer(nn.Module):
@@ -130,7 +133,8 @@ class AssignmentHead(nn.Module):
 
     def similarity(self, tokens0: Tensor, tokens1: Tensor) -> Tensor:
         """Compare all tokens: (B, M, N) float32."""
-        return (self.project(tokens0) @ self.project(tokens1).transpose(-1, -2)).float()
+        similarity: Tensor = self.project(tokens0) @ self.project(tokens1).mT
+        return similarity.float()
 
     def matchable(self, tokens: Tensor) -> Tensor:
         """Give the (B, N) float32 log-odds that a token has a partner in the other image."""
@@ -186,6 +190,10 @@ class Context(nn.Module):
         for layer in self.transformers:
             tokens = layer(tokens, rotations, masks)
         return tokens
+
+    def head(self, depth: int) -> AssignmentHead:
+        """Give the head that reads the tokens after so many layers."""
+        return cast(AssignmentHead, self.log_assignment[depth - 1])
 
 
 def first_layers(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
