@@ -88,15 +88,17 @@ def _normalised(points: Matrix) -> Matrix:
 
 
 def noise_of(errors: Matrix, parameters: int, threshold: float) -> float:
-    """Estimate the noise of a point in pixels from the residuals of inliers.
+    """Estimate the noise of a coordinate in pixels from the residuals of inliers.
+
+    The RMS: inliers have no outliers left to be robust against, and it varies less than a median.
 
     Args:
         errors: (N,) Sampson distances.
         parameters: Degrees of freedom that the model took from them.
         threshold: Of the inliers; a hundredth of it is the least that is returned.
     """
-    free = float(np.sqrt(len(errors) / max(len(errors) - parameters, 1)))
-    return max(1.4826 * float(np.median(errors)) * free, threshold / 100)
+    free = max(len(errors) - parameters, 1)
+    return max(float(np.sqrt((errors**2).sum() / free)), threshold / 100)
 
 
 def gric(errors: Matrix, noise: float, dimension: int, parameters: int) -> float:
