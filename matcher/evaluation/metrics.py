@@ -262,7 +262,7 @@ def recall(
     if correct.indices is not None:
         found[correct.indices[:, 0]] = True
     elif len(correct):
-        distances, rows = KDTree(array0).query(correct.points0)
+        distances, rows = map(np.atleast_1d, KDTree(array0).query(correct.points0))
         found[rows[distances < threshold]] = True
     return float((found & possible).sum() / possible.sum()) if possible.any() else float("nan")
 
