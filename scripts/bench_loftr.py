@@ -1,14 +1,14 @@
 """Time and memory of the LoFTR-style method, beside kornia's LoFTR with the same weights.
 
-    python scripts/bench_loftr.py published      # one 640 × 480 pair: time and peak memory, ours
-    and kornia's python scripts/bench_loftr.py curve          # time and peak memory over image
-    sizes python scripts/bench_loftr.py collection     # all pairs of a collection: describing once,
-    or the whole network a pair python scripts/bench_loftr.py light          # the light default
-    beside kornia, and its share of the machine's peak
+    python scripts/bench_loftr.py published      # one 640 x 480 pair: time and peak memory
+    python scripts/bench_loftr.py curve          # time and peak memory over image sizes
+    python scripts/bench_loftr.py collection     # all pairs of a collection, described once
+    python scripts/bench_loftr.py light          # the light default, and its share of the peak
+    python scripts/bench_loftr.py choice         # accuracy of the light network by layers and cells
 
 Weights are random (the same in both), so the threshold is 0 and every mutual best goes through the
-fine stage: the most that the fine stage can cost. Times are medians of runs in turn; peak memory is
-the growth of a fresh process's resident set over what it holds with the network loaded.
+fine stage. Times are medians of runs in turn; peak memory is the growth of a fresh process's
+resident set over what it holds with the network loaded.
 """
 
 from __future__ import annotations
@@ -31,10 +31,16 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from matcher import methods
+from matcher.datasets import load_pairs, sample_pairs
+from matcher.evaluation.runner import evaluate
+from matcher.evaluation.settings import Settings
+from matcher.evaluation.tables import markdown
 from matcher.extras import require
 from matcher.methods.loftr import Loftr, Options
+from matcher.nn import loftr_light
 from matcher.nn.loftr import LoFTR, published_state
 from matcher.types import Image, Matcher, Matches
+from matcher.weights import load_strict, state_dict
 
 SIZES = ((240, 320), (480, 640), (720, 960), (960, 1280), (1200, 1600), (1536, 2048))
 
@@ -44,7 +50,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("part", choices=("published", "curve", "collection", "light", "peak"))
+    parser.add_argument(
+        "part", choices=("published", "curve", "collection", "light", "choice", "peak")
+    )
+    parser.add_argument("--manifest", help="of choice; else the sample pairs")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--size", type=int, nargs=2, default=(480, 640), metavar=("H", "W"))
     parser.add_argument("--images", type=int, default=30, help="of the collection")
@@ -63,6 +72,7 @@ def main() -> None:
         "curve": curve,
         "collection": collection,
         "light": light,
+        "choice": choice,
         "peak": peak,
     }[arguments.part](arguments)
 
@@ -155,6 +165,25 @@ def light(arguments: argparse.Namespace) -> None:
     row("pair", figure((2 * describe + match) * 1e3))
     row("kornia", figure(kornia * 1e3))
     row("kornia / pair", figure(kornia / (2 * describe + match)))
+
+
+def choice(arguments: argparse.Namespace) -> None:
+    """Evaluate the light network with fewer or more layers and cells, as found and refined."""
+    pairs = load_pairs(arguments.manifest) if arguments.manifest else sample_pairs()
+    tried = {
+        f"{layers} layers, {tokens} cells": light_with(layers, tokens)
+        for layers in (2, 3, 4, 6)
+        for tokens in (1000, 1200, 1600, 2000)
+    }
+    print(markdown(evaluate(tried, pairs, Settings(refine="both"))))
+
+
+def light_with(layers: int, tokens: int) -> Loftr:
+    """Make the light network with other numbers than its recipe's."""
+    network = loftr_light.LoftrLight(loftr_light.Config(layers=layers))
+    state = loftr_light.start(state_dict("xfeat"), state_dict("lighterglue"), layers)
+    load_strict(network, state, "loftr-light")
+    return Loftr(network.prepare(), Options(tokens=tokens), torch.device("cpu"), untrained=False)
 
 
 def peak(arguments: argparse.Namespace) -> None:

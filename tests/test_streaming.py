@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matcher.nn.assignment import sinkhorn_log
+from matcher.nn.sinkhorn import sinkhorn_log
 from matcher.nn.streaming import Similarity, dual_softmax, sinkhorn
 
 ROW = 2 * 4  # bytes that one entry of a strip takes
