@@ -58,6 +58,7 @@ class SelfBlock(nn.Module):
             self.Wqkv(tokens), -1, (self.heads, -1, 3)
         )  # (B, N, heads, C/heads, 3)
         query, key, value = qkv.transpose(1, 2).unbind(-1)  # (B, heads, N, C/heads)
+        value = value.contiguous()  # what the fused kernel asks for; without it, twice the time
         message = attend(rotate(query, rotation), rotate(key, rotation), value, mask)
         return _update(self.ffn, tokens, self.out_proj(_merge_heads(message)))
 
