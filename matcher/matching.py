@@ -52,7 +52,7 @@ def create(
         name: One of `matcher.list_methods()`.
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
         weights: "default", a file or folder, or None for random weights, whose results are marked `untrained`.
-        refine: Move every match to its sub-pixel place by correlation; False gives the matches as the method found them.
+        refine: Move every match to its sub-pixel place by correlation; False gives the matches as found.
         **options: Fields of the method's own `Options`.
 
     Raises:

@@ -23,7 +23,7 @@ Matrix: TypeAlias = NDArray[np.float64]
 
 def _rows(name: str, value: object, shape: tuple[int, ...], dtype: type) -> NDArray[np.generic]:
     """Convert to a C-ordered array of one dtype and check all but the first size."""
-    array = np.ascontiguousarray(value, dtype=dtype)
+    array: NDArray[np.generic] = np.ascontiguousarray(value, dtype=dtype)
     if array.size == 0 and array.ndim <= 1:
         array = array.reshape(0, *shape)
     if array.shape[1:] != shape or array.ndim != 1 + len(shape):
@@ -93,12 +93,13 @@ class Matches:
 
     def swapped(self) -> Matches:
         """Exchange the roles of image 0 and image 1."""
+        linear = self.linear1_from_0
         return replace(
             self,
             points0=self.points1,
             points1=self.points0,
             indices=None if self.indices is None else self.indices[:, ::-1],
-            linear1_from_0=None if self.linear1_from_0 is None else np.linalg.inv(self.linear1_from_0),
+            linear1_from_0=None if linear is None else np.linalg.inv(linear).astype(np.float64),
         )
 
     def partners(self, count0: int, count1: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -111,7 +112,9 @@ class Matches:
             ValueError: The method has no indexed points.
         """
         if self.indices is None:
-            raise ValueError("these matches have no indices: their method matches places, not listed points")
+            raise ValueError(
+                "these matches have no indices: their method matches places, not listed points"
+            )
         partners0, partners1 = np.full(count0, -1, np.int64), np.full(count1, -1, np.int64)
         partners0[self.indices[:, 0]] = self.indices[:, 1]
         partners1[self.indices[:, 1]] = self.indices[:, 0]
@@ -147,7 +150,12 @@ class Description:
     untrained: bool = False
 
     def __post_init__(self) -> None:
-        rules: dict[str, tuple[int, ...]] = {"points": (2,), "scores": (), "scales": (), "angles": ()}
+        rules: dict[str, tuple[int, ...]] = {
+            "points": (2,),
+            "scores": (),
+            "scales": (),
+            "angles": (),
+        }
         for name, shape in rules.items():
             value = getattr(self, name)
             if value is None:
@@ -156,7 +164,9 @@ class Description:
             if len(getattr(self, name)) != len(self.points):
                 raise ValueError(f"{name} has {len(value)} rows, points has {len(self.points)}")
         if self.descriptors.ndim != 2 or len(self.descriptors) != len(self.points):
-            raise ValueError(f"descriptors must be ({len(self.points)}, D), not {self.descriptors.shape}")
+            raise ValueError(
+                f"descriptors must be ({len(self.points)}, D), not {self.descriptors.shape}"
+            )
 
     def __len__(self) -> int:
         return len(self.points)
