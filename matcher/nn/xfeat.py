@@ -1,14 +1,17 @@
 """XFeat's network: dense features at an eighth of the image, keypoint logits and reliability.
 
-Modules have the published names, so the published weights load as they are; `folded` makes the fast form for inference.
+Modules have the published names, so the published weights load as they are; `folded` makes the
+fast form for inference.
 
-Source: Potje, Cadar, Araujo, Martins, Nascimento, XFeat: Accelerated Features for Lightweight Image Matching, CVPR 2024.
+Source: Potje, Cadar, Araujo, Martins, Nascimento, XFeat: Accelerated Features for Lightweight
+Image Matching, CVPR 2024.
 """
 
 from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,8 +29,10 @@ class XFeatMaps:
     """What the network says of an image whose sides are multiples of 32.
 
     Attributes:
-        features: (B, 64, H/8, W/8), not normalised; cell (i, j) has its centre at pixel (8 j + 3.5, 8 i + 3.5).
-        keypoint_logits: (B, 65, H/8, W/8): the 64 pixels of each cell in row-major order, then "no keypoint".
+        features: (B, 64, H/8, W/8), not normalised; cell (i, j) has its centre at pixel (8 j +
+            3.5, 8 i + 3.5).
+        keypoint_logits: (B, 65, H/8, W/8): the 64 pixels of each cell in row-major order, then "no
+            keypoint".
         reliability: (B, 1, H/8, W/8) in [0, 1].
     """
 
@@ -89,7 +94,8 @@ class XFeat(nn.Module):
         deepest = self.block5(sixteenth)
         size = eighth.shape[2:]
         pyramid = eighth + _enlarge(sixteenth, size) + _enlarge(deepest, size)
-        return self.block_fusion(pyramid)
+        fused: Tensor = self.block_fusion(pyramid)
+        return fused
 
     def fine_offsets(self, descriptors0: Tensor, descriptors1: Tensor) -> tuple[Tensor, Tensor]:
         """Say where in its cell the partner of a matched cell lies.
@@ -99,19 +105,19 @@ class XFeat(nn.Module):
             descriptors1: (N, 64) features of the matched cells of image 1.
 
         Returns:
-            (N, 2) offsets (x, y) in [-4, 3] pixels of the scale of the features, to add to the points of image 0;
-            and (N,) confidences in (0, 1].
+            (N, 2) offsets (x, y) in [-4, 3] pixels of the scale of the features, to add to the
+            points of image 0; and (N,) confidences in (0, 1].
         """
         logits = self.fine_matcher(torch.cat([descriptors0, descriptors1], dim=-1))  # (N, 64)
         weights = torch.softmax(3 * logits, dim=-1)  # the published temperature
         steps = torch.arange(STRIDE, device=weights.device, dtype=weights.dtype) - STRIDE // 2
-        window = weights.unflatten(1, (STRIDE, STRIDE))  # (N, y, x)
+        window = weights.reshape(-1, STRIDE, STRIDE)  # (N, y, x)
         offsets = torch.stack([window.sum(1) @ steps, window.sum(2) @ steps], dim=1)
         return offsets, weights.amax(1)
 
 
 def standardise(image: Tensor) -> Tensor:
-    """Give each image of a (B, 1, H, W) batch zero mean and unit variance; a uniform one becomes zeros."""
+    """Give each image of a (B, 1, H, W) batch zero mean and unit variance."""
     variance, mean = torch.var_mean(image, dim=(1, 2, 3), correction=0, keepdim=True)
     return (image - mean) * torch.rsqrt(variance + 1e-5)  # InstanceNorm2d's epsilon
 
@@ -119,7 +125,8 @@ def standardise(image: Tensor) -> Tensor:
 def pad(image: Tensor) -> Tensor:
     """Repeat the last row and column of a (B, 1, H, W) batch up to multiples of 32.
 
-    XFeat's own code resizes the image instead, which blurs it and stretches it unequally along x and y.
+    XFeat's own code resizes the image instead, which blurs it and stretches it unequally along x
+    and y.
     """
     height, width = image.shape[2:]
     return F.pad(image, (0, -width % DIVISOR, 0, -height % DIVISOR), mode="replicate")
@@ -132,21 +139,25 @@ def folded(network: XFeat) -> XFeat:
         if isinstance(module, _Layer):
             module.layer = _without_norms(module.layer)
     fast.fine_matcher = _without_norms(fast.fine_matcher)
-    return fast.to(memory_format=torch.channels_last)
+    for parameter in fast.parameters():
+        if parameter.ndim == 4:
+            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+    return fast
 
 
 def _without_norms(stages: nn.Sequential) -> nn.Sequential:
-    """Scale and shift each convolution or linear layer as the batch norm after it does, and drop the norm."""
-    kept: list[nn.Module] = []
+    """Move each batch norm's scale and shift into the layer before it, and drop the norm."""
+    kept: list[Any] = []
     for stage in stages:
-        if not isinstance(stage, nn.BatchNorm1d | nn.BatchNorm2d):
+        mean, variance = getattr(stage, "running_mean", None), getattr(stage, "running_var", None)
+        if mean is None or variance is None:
             kept.append(stage)
             continue
         before = kept[-1]
-        scale = torch.rsqrt(stage.running_var + stage.eps)
+        scale = torch.rsqrt(variance + stage.eps)
         before.weight.data *= scale.reshape(-1, *[1] * (before.weight.ndim - 1))
         bias = 0 if before.bias is None else before.bias
-        before.bias = nn.Parameter((bias - stage.running_mean) * scale, requires_grad=False)
+        before.bias = nn.Parameter((bias - mean) * scale, requires_grad=False)
     return nn.Sequential(*kept)
 
 
@@ -162,7 +173,8 @@ class _Layer(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x)
+        y: Tensor = self.layer(x)
+        return y
 
 
 def _hidden(inputs: int) -> list[nn.Module]:

@@ -1,0 +1,70 @@
+"""Choose the keypoints to keep among those that a detector found, by the same rules for all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import maximum_filter
+
+from matcher import images as pictures
+from matcher.types import Floats, Image, Mask, Points
+
+_CELL = 8  # pixels, side of the cells whose contrast is measured
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Rules of what to keep.
+
+    Attributes:
+        max_keypoints: The best are kept, equal ones in the detector's order; None keeps all.
+        border: No keypoint has x or y below it, nor at or above the size less it, in pixels.
+        min_contrast: Least standard deviation of the grey values in one of the 8 × 8 pixel cells
+            next to the keypoint. Learned detectors normalise the image first, and would else find
+            keypoints in sensor noise: 1.5 of 255 grey levels is above noise of one level.
+    """
+
+    max_keypoints: int | None = 1024
+    border: int = 4
+    min_contrast: float = 1.5 / 255
+
+    def __post_init__(self) -> None:
+        if self.max_keypoints is not None and self.max_keypoints < 0:
+            raise ValueError(f"max_keypoints must be at least 0, not {self.max_keypoints}")
+        if self.border < 0:
+            raise ValueError(f"border must be at least 0, not {self.border}")
+
+    def rows(
+        self, points: Points, scores: Floats, image: Image, mask: Mask | None
+    ) -> NDArray[np.int64]:
+        """Choose among (N, 2) points with (N,) scores: their rows, best first.
+
+        Args:
+            points: Pixels of `image`.
+            scores: Higher is better.
+            image: (H, W) or (H, W, 3).
+            mask: (H, W), True where keypoints are allowed; the best are counted after masking.
+        """
+        height, width = image.shape[:2]
+        upper = np.array([width, height]) - self.border
+        keep = ((points >= self.border) & (points < upper)).all(axis=1)
+        columns, rows = np.clip(np.rint(points), 0, [width - 1, height - 1]).astype(np.int64).T
+        if mask is not None:
+            keep &= mask[rows, columns]
+        if self.min_contrast > 0:
+            contrast = _contrast(pictures.grey(image))
+            keep &= contrast[rows // _CELL, columns // _CELL] >= self.min_contrast
+        kept = np.flatnonzero(keep)
+        order = np.argsort(-scores[kept], kind="stable")
+        return kept[order[: self.max_keypoints]]
+
+
+def _contrast(image: Image) -> Floats:
+    """Measure the highest standard deviation among each 8 × 8 cell and the eight round it."""
+    height, width = image.shape
+    padded = np.pad(image, ((0, -height % _CELL), (0, -width % _CELL)), mode="edge")
+    cells = padded.reshape(padded.shape[0] // _CELL, _CELL, padded.shape[1] // _CELL, _CELL)
+    deviation: Floats = maximum_filter(cells.std(axis=(1, 3)), size=3, mode="nearest")
+    return deviation

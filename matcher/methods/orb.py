@@ -1,0 +1,27 @@
+"""ORB: binary descriptors, mutually nearest, with a ratio test from both sides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from matcher import features
+from matcher.methods._options import split
+from matcher.methods._sparse import Nearest, NearestOptions, SparseMatcher
+
+
+def build(
+    *, device: str = "auto", weights: str | Path | None = "default", **options: Any
+) -> SparseMatcher:
+    """Make the method.
+
+    Args:
+        device: Where descriptors are compared; OpenCV finds them on the CPU.
+        weights: Ignored: there are none.
+        **options: Fields of `NearestOptions` and of `matcher.features.orb.Options`.
+    """
+    # distances here are roots of Hamming distances: 0.9 is a ratio of bits of 0.81
+    own, rest = split(NearestOptions, options, ratio=0.9)
+    return SparseMatcher(
+        "orb", features.build("orb", weights=weights, **rest), Nearest(own, device)
+    )
