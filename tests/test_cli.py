@@ -220,7 +220,10 @@ def test_compare_prints_a_row_a_method_and_draws_each(command, pair, tmp_path):
 # IMG-03
 def test_evaluate_goes_on_after_damaged_pairs_and_ends_with_1(command, pair, tmp_path):
     folder = Path(pair[0]).parent
-    (folder / "damaged.png").write_bytes(Path(pair[0]).read_bytes()[:300])
+    damaged = folder / "damaged.jpg"
+    with PilImage.open(pair[0]) as opened:
+        opened.save(damaged)
+    damaged.write_bytes(damaged.read_bytes()[: damaged.stat().st_size * 6 // 10])
     entries = [
         {
             "id": name,
@@ -232,7 +235,7 @@ def test_evaluate_goes_on_after_damaged_pairs_and_ends_with_1(command, pair, tmp
             "size1": [160, 120],
             "H_0to1": SHIFT.tolist(),
         }
-        for name, first in (("good", Path(pair[0]).name), ("bad", "damaged.png"))
+        for name, first in (("good", Path(pair[0]).name), ("bad", damaged.name))
     ]
     manifest = folder / "pairs.json"
     manifest.write_text(json.dumps(entries))
@@ -244,7 +247,7 @@ def test_evaluate_goes_on_after_damaged_pairs_and_ends_with_1(command, pair, tmp
     assert code == 1
     assert "ncc + refine" in said
     assert "2 pairs, 1 methods, 2 failed" in said
-    assert err.count("damaged.png") == 2
+    assert err.count("damaged.jpg") == 2
     assert (tmp_path / "out" / "table.md").exists()
 
 
