@@ -166,13 +166,13 @@ def _run(method: Method, pictures: tuple[Any, Any], settings: Settings) -> _Run:
 
 
 def _timed(work: Callable[[], Result], repeats: int = 3) -> tuple[Result, float]:
-    """Return the last result and the median time."""
-    seconds = []
+    """Return a result and the median time."""
+    seconds, results = [], []
     for _ in range(repeats):
         start = time.perf_counter()
-        result = work()
+        results = [work()]
         seconds.append(time.perf_counter() - start)
-    return result, statistics.median(seconds)
+    return results[0], statistics.median(seconds)
 
 
 def _agreeing(matches: Matches, truth: Truth | None, settings: Settings) -> tuple[Mask, str]:
@@ -190,7 +190,7 @@ def _agreeing(matches: Matches, truth: Truth | None, settings: Settings) -> tupl
 
 def _save(found: list[Comparison], path: Path) -> None:
     """Write the matches of all methods into one file."""
-    arrays = {
+    arrays: dict[str, Any] = {
         f"{each.method}/{name}": value
         for each in found
         for name, value in (*vars(each.matches).items(), ("inliers", each.inliers))
