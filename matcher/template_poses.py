@@ -1,0 +1,280 @@
+"""Turn and scale a template, and settle a pose below the pixel and the degree.
+
+A pose says where the template's centre lies in the scene, how far the template is turned
+(counter-clockwise as one sees it on the screen, y down) and how large it is. In the template's own
+frame, p counts pixels from its centre; its place in the scene is centre + scale * rotation @ p.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import map_coordinates, spline_filter
+
+from matcher.correlation import Kernel, Pixels, make_kernel
+from matcher.types import Matrix, Points
+
+_SAMPLES = 4096  # pixels of a template that take part in a fit: enough for 0.01 pixel
+_STEPS = 6  # of the fit, a level; it stops earlier at a hundredth of a pixel
+_MARGIN = 4  # pixels around a window that its spline needs
+
+
+@dataclass(frozen=True)
+class Pose:
+    """A place of a template in a scene.
+
+    Attributes:
+        x: Centre, pixels of the scene.
+        y: Centre, pixels of the scene.
+        angle_degrees: Turn, counter-clockwise on the screen.
+        scale: Size in the scene over size of the template.
+    """
+
+    x: float
+    y: float
+    angle_degrees: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def scene_from_template(self) -> Matrix:
+        """Return the (2, 2) linear part that maps (x, y) steps of the template to the scene's."""
+        angle = math.radians(self.angle_degrees)
+        cosine, sine = self.scale * math.cos(angle), self.scale * math.sin(angle)
+        return np.array([[cosine, sine], [-sine, cosine]])
+
+    def at_level(self, factor: float) -> Pose:
+        """Express the centre in pixels of a picture that is smaller by this factor."""
+        return replace(self, x=(self.x + 0.5) / factor - 0.5, y=(self.y + 0.5) / factor - 0.5)
+
+    def corners(self, size: tuple[int, int]) -> Points:
+        """Place the outline of a template of this height and width in the scene, (4, 2)."""
+        half = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * (size[1] / 2, size[0] / 2)
+        placed = half @ self.scene_from_template.T + (self.x, self.y)
+        return placed.astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """A template at one level of the pyramid.
+
+    Attributes:
+        pixels: (h, w) or (h, w, C) float64.
+        weights: (h, w) float64 in [0, 1].
+        centre: (x, y) of the whole template's centre in these pixels.
+        masked: True where the weights are not all alike.
+    """
+
+    pixels: NDArray[np.float64]
+    weights: Matrix
+    centre: tuple[float, float]
+    masked: bool
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self.weights.shape
+
+    def kernel(self) -> Kernel:
+        """Make the kernel of the template as it is."""
+        return make_kernel(self.pixels, self.weights if self.masked else None)
+
+    def shrink(self, factor: int) -> Template:
+        """Average squares of `factor` pixels; what is left over is cut off on all sides alike."""
+        if factor == 1:
+            return self
+        (h, w), planes = self.size, self.pixels.reshape(*self.size, -1)
+        top, left = h % factor // 2, w % factor // 2
+        window = slice(top, top + h // factor * factor), slice(left, left + w // factor * factor)
+        weights = shrink(self.weights[window], factor)
+        sums = shrink(planes[window] * self.weights[window][..., None], factor)
+        pixels = (sums / np.maximum(weights, 1e-12)[..., None]).reshape(
+            *weights.shape, *self.pixels.shape[2:]
+        )
+        x, y = self.centre
+        centre = (x - left + 0.5) / factor - 0.5, (y - top + 0.5) / factor - 0.5
+        return Template(pixels, weights, centre, self.masked)
+
+    def posed(self, angle_degrees: float, scale: float) -> Kernel:
+        """Make the kernel of the turned and scaled template, of odd size about its centre.
+
+        Pixels outside the turned template have no weight, those on its edge a part.
+        """
+        linear = Pose(0, 0, angle_degrees, scale).scene_from_template
+        reach = np.abs(linear) @ (self.size[1] / 2, self.size[0] / 2)
+        half_x, half_y = (math.ceil(r - 0.5) for r in reach)
+        y, x = np.mgrid[-half_y : half_y + 1, -half_x : half_x + 1]
+        back = np.linalg.inv(linear)
+        u = back[0, 0] * x + back[0, 1] * y + self.centre[0]
+        v = back[1, 0] * x + back[1, 1] * y + self.centre[1]
+        inside = np.clip(_depth(u, self.size[1]) * scale + 0.5, 0, 1)
+        inside *= np.clip(_depth(v, self.size[0]) * scale + 0.5, 0, 1)
+        if self.masked:
+            inside *= map_coordinates(self.weights, (v, u), order=1, mode="nearest")
+        planes = self.pixels.reshape(*self.size, -1)
+        turned = [
+            map_coordinates(planes[..., c], (v, u), order=3, mode="nearest")
+            for c in range(planes.shape[2])
+        ]
+        return make_kernel(np.stack(turned, axis=-1), inside)
+
+
+def make_template(pixels: Pixels, mask: NDArray[np.generic] | None) -> Template:
+    """Take a template's pixels and weights; pixels that are not finite get weight 0.
+
+    Raises:
+        ValueError: The mask is unusable; see `matcher.correlation.make_kernel`.
+    """
+    kernel = make_kernel(pixels, mask)
+    h, w = kernel.size
+    weights = np.ones((h, w)) if kernel.weights is None else kernel.weights
+    finite = np.nan_to_num(pixels.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    return Template(finite, weights, ((w - 1) / 2, (h - 1) / 2), kernel.weights is not None)
+
+
+def shrink(pixels: Pixels, factor: int) -> NDArray[np.floating]:
+    """Average squares of `factor` x `factor` pixels; rows and columns left over are dropped.
+
+    Args:
+        pixels: (H, W) or (H, W, C).
+        factor: Side of a square.
+
+    Returns:
+        (H // factor, W // factor) or with C, float32, or float64 for float64.
+    """
+    height, width = pixels.shape[0] // factor, pixels.shape[1] // factor
+    work = np.float64 if pixels.dtype == np.float64 else np.float32
+    rows = pixels[: height * factor, : width * factor]
+    sums = np.add(rows[::factor], rows[1::factor], dtype=work)
+    for row in range(2, factor):
+        sums += rows[row::factor]
+    result = sums[:, ::factor] + sums[:, 1::factor]
+    for column in range(2, factor):
+        result += sums[:, column::factor]
+    result /= factor * factor
+    return result
+
+
+@dataclass(frozen=True)
+class Freedom:
+    """What a fit may change besides the place."""
+
+    angle: bool
+    scale: bool
+
+
+class Aligner:
+    """Fits a template's pose to a scene by least squares, with free brightness and contrast.
+
+    The scene seen at the pose is a T(p + d(p)) + b, linear in the gain a, the offset b and a small
+    motion d in the template's frame. The matrix depends on the template alone: inverted once.
+    Source: Baker and Matthews, Lucas-Kanade 20 Years On, IJCV 56 (2004): inverse compositional.
+    """
+
+    def __init__(self, template: Template, freedom: Freedom) -> None:
+        """Prepare the fit of a template, on at most some thousand of its pixels."""
+        self.freedom = freedom
+        stride = math.ceil(math.sqrt(math.prod(template.size) / _SAMPLES))
+        chosen = tuple(slice((s - 1) % stride // 2, None, stride) for s in template.size)
+        y, x = (grid[chosen].ravel() for grid in np.indices(template.size))
+        self.offsets = np.stack([x - template.centre[0], y - template.centre[1]])  # (2, N)
+        planes = np.moveaxis(template.pixels.reshape(*template.size, -1), 2, 0)
+        self.weights = np.sqrt(template.weights[chosen].ravel())  # (N,)
+        self.values = planes[(slice(None), *chosen)].reshape(len(planes), -1)  # (C, N)
+        motions = [self._motion(plane, chosen) for plane in planes]  # C of (N, unknowns)
+        offsets = np.repeat(np.eye(len(planes)), self.values.shape[1], axis=0)
+        design = np.column_stack([self.values.ravel(), np.concatenate(motions), offsets])
+        self._inverse = np.linalg.pinv(design * np.tile(self.weights, len(planes))[:, None])
+
+    def fit(self, scene: Pixels, pose: Pose) -> tuple[Pose, float]:
+        """Improve a pose.
+
+        Args:
+            scene: (H, W) or (H, W, C) pixels of the template's level.
+            pose: Start, in pixels of this scene.
+
+        Returns:
+            The pose with the best score on the way, and that score.
+        """
+        window = self._window(scene, pose)
+        best, best_score = pose, -2.0
+        for _ in range(_STEPS):
+            seen = self._look(window, pose)
+            score = self._score(seen)
+            if abs(score) > best_score:
+                best, best_score, signed = pose, abs(score), score
+            pose, moved = self._step(seen, pose)
+            if moved < 0.01 or not math.isfinite(moved):
+                break
+        return best, signed
+
+    def _motion(self, plane: Matrix, chosen: tuple[slice, ...]) -> Matrix:
+        """Return (N, unknowns): how the template changes with shift, turn and growth."""
+        dy, dx = (
+            np.gradient(plane, axis=axis) if plane.shape[axis] > 1 else np.zeros_like(plane)
+            for axis in (0, 1)
+        )
+        dx, dy = dx[chosen].ravel(), dy[chosen].ravel()
+        x, y = self.offsets
+        columns = [dx, dy]
+        if self.freedom.angle:
+            columns.append(dx * y - dy * x)
+        if self.freedom.scale:
+            columns.append(dx * x + dy * y)
+        return np.column_stack(columns)
+
+    def _window(self, scene: Pixels, pose: Pose) -> tuple[list[Matrix], Matrix]:
+        """Prepare splines of the pixels around a pose: one a channel, and the window's (x, y)."""
+        places = pose.scene_from_template @ self.offsets + np.array([[pose.x], [pose.y]])
+        low = np.maximum(np.floor(places.min(axis=1)).astype(int) - _MARGIN, 0)
+        high = np.ceil(places.max(axis=1)).astype(int) + _MARGIN + 1
+        part = scene[low[1] : high[1], low[0] : high[0]].astype(np.float64)
+        part = part.reshape(*part.shape[:2], -1)
+        return [spline_filter(part[..., c]) for c in range(part.shape[2])], low[:, None]
+
+    def _look(self, window: tuple[list[Matrix], Matrix], pose: Pose) -> Matrix:
+        """Sample the scene where the template's pixels fall: (C, N)."""
+        splines, low = window
+        places = pose.scene_from_template @ self.offsets + np.array([[pose.x], [pose.y]]) - low
+        return np.stack(
+            [map_coordinates(s, places[::-1], prefilter=False, mode="nearest") for s in splines]
+        )
+
+    def _score(self, seen: Matrix) -> float:
+        """Correlate what is seen with the template."""
+        total = (self.weights**2).sum()
+        a, b = (
+            (v - (v * self.weights**2).sum(axis=1, keepdims=True) / total) * self.weights
+            for v in (self.values, seen)
+        )
+        norm = math.sqrt((a * a).sum() * (b * b).sum())
+        return float((a * b).sum() / norm) if norm > 0 else 0.0
+
+    def _step(self, seen: Matrix, pose: Pose) -> tuple[Pose, float]:
+        """Solve for the motion that explains what is seen; also tell how far the outline moves."""
+        gain, *motion = self._inverse[: 3 + self.freedom.angle + self.freedom.scale] @ (
+            (seen * self.weights).ravel()
+        )
+        if abs(gain) < 1e-12:
+            return pose, 0.0
+        motion = [m / gain for m in motion]
+        x, y = pose.scene_from_template @ motion[:2]
+        turn = math.degrees(motion[2]) if self.freedom.angle else 0.0
+        growth = motion[-1] if self.freedom.scale else 0.0
+        growth = min(max(growth, -0.2), 0.2)
+        reach = float(np.abs(self.offsets).max()) * pose.scale
+        moved = max(abs(x), abs(y), abs(math.radians(turn)) * reach, abs(growth) * reach)
+        shrunk = min(1.0, 3 / moved) if moved > 0 else 1.0  # no further than the window's margin
+        return Pose(
+            pose.x - x * shrunk,
+            pose.y - y * shrunk,
+            pose.angle_degrees - turn * shrunk,
+            pose.scale * math.exp(-growth * shrunk),
+        ), moved
+
+
+def _depth(places: Matrix, length: int) -> Matrix:
+    """Measure how far inside an outline of pixels 0 to length - 1 a place lies."""
+    return np.minimum(places, length - 1 - places) + 0.5

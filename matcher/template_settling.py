@@ -1,0 +1,140 @@
+"""Move a rough place of a template to its peak below the pixel and the degree."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import make_interp_spline
+
+from matcher.correlation import Kernel, Pixels, Scene
+from matcher.template_poses import Aligner, Pose, Template
+from matcher.template_survey import Pyramid, Ranges
+from matcher.types import Floats, Matrix
+
+_REACH = 3  # pixels around a peak that its interpolation uses
+_FINE = 10  # places a pixel that the interpolated peak is first looked for at
+_CURVED = -1e-7  # a peak flatter than this has no place below the pixel
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Where a template was found.
+
+    Attributes:
+        pose: In pixels of the scene.
+        score: NCC in [-1, 1].
+        subpixel: (x, y) True where the axis could be refined below a pixel.
+    """
+
+    pose: Pose
+    score: float
+    subpixel: tuple[bool, bool]
+
+
+class Settler:
+    """Settles candidates of one template, found on a level that is smaller by a factor."""
+
+    def __init__(self, template: Template, pyramid: Pyramid, ranges: Ranges, factor: int) -> None:
+        """Prepare what all candidates share."""
+        self._pyramid, self._ranges, self._factor = pyramid, ranges, factor
+        self._kernel = template.kernel()
+        self._centre = template.centre
+        if not ranges.still:
+            factors = [f for f in (4, 2, 1) if f <= factor]
+            self._aligners = {f: Aligner(template.shrink(f), ranges.freedom) for f in factors}
+
+    def __call__(self, pose: Pose) -> Settled:
+        """Settle one candidate."""
+        return self._settle_still(pose) if self._ranges.still else self._settle_free(pose)
+
+    def _settle_still(self, pose: Pose) -> Settled:
+        """Score the whole pixels around the candidate, and interpolate about the best."""
+        slack = 0 if self._factor == 1 else self._factor
+        corner = round(pose.y - self._centre[1]), round(pose.x - self._centre[0])
+        scores, top, left = _scores_around(
+            self._pyramid.level(1), self._kernel, corner, slack + _REACH
+        )
+        worth = np.abs(scores) if self._ranges.either else scores
+        low = max(corner[0] - slack - top, 0), max(corner[1] - slack - left, 0)
+        inner = worth[low[0] : corner[0] + slack - top + 1, low[1] : corner[1] + slack - left + 1]
+        row, column = divmod(int(np.argmax(inner)), inner.shape[1])
+        peak = row + low[0], column + low[1]
+        (dy, dx), (fine_y, fine_x) = peak_offset(worth, peak)
+        x, y = left + peak[1] + dx + self._centre[0], top + peak[0] + dy + self._centre[1]
+        return Settled(Pose(x, y), float(scores[peak]), (fine_x, fine_y))
+
+    def _settle_free(self, pose: Pose) -> Settled:
+        """Fit the pose on ever larger levels."""
+        score = 0.0
+        for factor, aligner in self._aligners.items():
+            fitted, score = aligner.fit(self._pyramid.level(factor), pose.at_level(factor))
+            pose = fitted.at_level(1 / factor)
+        turned = 180.0 - (180.0 - pose.angle_degrees) % 360.0  # into (-180, 180]
+        return Settled(replace(pose, angle_degrees=turned), score, (True, True))
+
+
+def peak_offset(
+    scores: Floats, peak: tuple[int, int]
+) -> tuple[tuple[float, float], tuple[bool, bool]]:
+    """Find the peak of a score map below the pixel, by splines through the scores around it.
+
+    Args:
+        scores: (rows, columns).
+        peak: Row and column of the largest score in its neighbourhood.
+
+    Returns:
+        (dy, dx) from that pixel, each within half a pixel; and whether each axis could be refined.
+        One at the border of the map, or without curvature, could not, and its offset is 0.
+    """
+    rows, columns = (slice(max(p - _REACH, 0), p + _REACH + 1) for p in peak)
+    patch = scores[rows, columns].astype(np.float64)
+    row, column = peak[0] - rows.start, peak[1] - columns.start
+    fine = _curved(patch[:, column], row), _curved(patch[row], column)
+    weights = [
+        _spline_weights(length, place) if free else np.eye(length)[place : place + 1]
+        for length, place, free in zip(patch.shape, (row, column), fine, strict=True)
+    ]
+    surface = weights[0] @ patch @ weights[1].T
+    y, x = divmod(int(np.argmax(surface)), surface.shape[1])
+    dy = _vertex(surface[:, x], y) if fine[0] else 0.0
+    dx = _vertex(surface[y], x) if fine[1] else 0.0
+    return (dy, dx), fine
+
+
+def _scores_around(
+    scene: Pixels, kernel: Kernel, corner: tuple[int, int], reach: int
+) -> tuple[Floats, int, int]:
+    """Score the windows up to `reach` pixels around one; also return the first row and column."""
+    low = [max(0, c - reach) for c in corner]
+    high = [c + size + reach for c, size in zip(corner, kernel.size, strict=True)]
+    crop = scene[low[0] : high[0], low[1] : high[1]]
+    return Scene(crop).score_map(kernel), low[0], low[1]
+
+
+def _curved(line: NDArray[np.float64], place: int) -> bool:
+    """Tell whether a line of scores bends down on both sides of a place."""
+    if not 0 < place < len(line) - 1:
+        return False
+    return bool(line[place - 1] - 2 * line[place] + line[place + 1] < _CURVED)
+
+
+@functools.lru_cache(maxsize=64)
+def _spline_weights(length: int, place: int) -> Matrix:
+    """Return (2 * half + 1, length) weights of samples in a spline within half a pixel of a place."""
+    degree = 5 if length > 5 else 3 if length > 3 else 2
+    half = _FINE // 2
+    at = place + np.arange(-half, half + 1) / _FINE
+    return np.asarray(make_interp_spline(np.arange(length), np.eye(length), k=degree)(at))
+
+
+def _vertex(line: NDArray[np.float64], place: int) -> float:
+    """Return the offset in pixels of the parabola's top through the best fine sample."""
+    offset = float(place - len(line) // 2)
+    if 0 < place < len(line) - 1:
+        before, here, after = line[place - 1 : place + 2]
+        bend = before - 2 * here + after
+        offset += 0.5 * (before - after) / bend if bend < 0 else 0.0
+    return offset / _FINE

@@ -1,0 +1,232 @@
+"""Score every pose of a template on one level of the scene's pyramid, and settle the peaks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matcher import images
+from matcher.correlation import Pixels, Scene, make_kernel
+from matcher.template_poses import Freedom, Pose, Template, shrink
+from matcher.types import Floats
+
+_STRIDE = 1.4  # pixels of the level that a corner moves from one pose to the next
+_LEAST_SIDE = 16  # pixels of a template's shorter side on the level that is searched
+_LEAST_PHASE = 0.5  # score that a template must keep when the level's grid is half a pixel off
+
+
+class Pyramid:
+    """A scene and its smaller versions, each made when first needed and kept."""
+
+    def __init__(self, pixels: Pixels) -> None:
+        """Take the pixels of a scene, (H, W) or (H, W, C)."""
+        self._levels = {1: pixels}
+        self._scenes: dict[int, Scene] = {}
+        self._grey: Pyramid | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the scene in pixels."""
+        height, width = self._levels[1].shape[:2]
+        return height, width
+
+    def level(self, factor: int) -> Pixels:
+        """Return the pixels, smaller by a factor."""
+        if factor not in self._levels:
+            self._levels[factor] = shrink(self._levels[1], factor)
+        return self._levels[factor]
+
+    def scene(self, factor: int) -> Scene:
+        """Return a level made ready for correlation."""
+        if factor not in self._scenes:
+            self._scenes[factor] = Scene(self.level(factor))
+        return self._scenes[factor]
+
+    def grey(self) -> Pyramid:
+        """Return the pyramid of the scene in grey."""
+        if self._levels[1].ndim == 2:
+            return self
+        if self._grey is None:
+            self._grey = Pyramid(images.grey(self._levels[1]))
+        return self._grey
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Which poses to search: see `matcher.templates.FindOptions`."""
+
+    angles: tuple[float, float]
+    scales: tuple[float, float]
+    either: bool
+
+    @property
+    def freedom(self) -> Freedom:
+        """Tell what a fit may change besides the place."""
+        return Freedom(self.angles[0] < self.angles[1], self.scales[0] < self.scales[1])
+
+    @property
+    def still(self) -> bool:
+        """Tell whether the template is searched as it is, neither turned nor scaled."""
+        return self.angles == (0.0, 0.0) and self.scales == (1.0, 1.0)
+
+    def poses(self, size: tuple[int, int]) -> list[tuple[float, float]]:
+        """List (angle, scale) so that from one to the next no corner moves far.
+
+        Scales are a geometric row; angles are evenly spaced, closer for larger scales.
+        """
+        reach = math.hypot(*size) / 2
+        low, high = self.scales
+        count = math.ceil(math.log(high / low) / (_STRIDE / (reach * math.sqrt(low * high))))
+        scales = np.geomspace(low, high, count + 1) if count else np.array([low])
+        return [(a, float(s)) for s in scales for a in self._angles(reach * float(s))]
+
+    def _angles(self, reach: float) -> list[float]:
+        low, high = self.angles
+        span = high - low
+        count = math.ceil(math.radians(min(span, 360.0)) * reach / _STRIDE)
+        if span >= 360.0:  # a full circle ends where it began
+            return [low + 360.0 * i / count for i in range(count)]
+        return [low + span * i / count for i in range(count + 1)] if count else [low]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A peak of the survey: where the template may be, in pixels of the scene, and its score."""
+
+    pose: Pose
+    score: float
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """Best scores over all poses on one level.
+
+    Attributes:
+        scores: (rows, columns) score of the best pose, its size where either contrast is wanted.
+        chosen: (rows, columns) number of that pose; None where there is one pose only.
+        poses: (angle, scale) by number.
+        origin: (x, y) of the first score in pixels of the level.
+        factor: How many times smaller the level is than the scene.
+        loss: Share of its score that a template may lose on the level.
+    """
+
+    scores: Floats
+    chosen: NDArray[np.int32] | None
+    poses: list[tuple[float, float]]
+    origin: tuple[float, float]
+    factor: int
+    loss: float
+
+    @property
+    def doubt(self) -> float:
+        """Tell how much better than on the level a settled score may be."""
+        return self.loss
+
+    def candidates(self, threshold: float) -> Iterator[Candidate]:
+        """Yield peaks whose final score may reach the threshold, best first, ties in reading order."""
+        rows, columns = peaks(self.scores, threshold * (1 - self.loss))
+        if not len(rows):  # one for the report
+            rows, columns = np.divmod([np.argmax(self.scores)], self.scores.shape[1])
+        for row, column in zip(rows, columns, strict=True):
+            yield Candidate(self._pose(int(row), int(column)), float(self.scores[row, column]))
+
+    def best_outside(self, pose: Pose, size: tuple[float, float]) -> float:
+        """Find the best score at places further from a pose than half a template in x or in y."""
+        near = pose.at_level(self.factor)
+        x, y = near.x - self.origin[0], near.y - self.origin[1]
+        reach_y, reach_x = (side * pose.scale / self.factor / 2 for side in size)
+        top, bottom = max(0, math.ceil(y - reach_y)), max(0, math.floor(y + reach_y) + 1)
+        left, right = max(0, math.ceil(x - reach_x)), max(0, math.floor(x + reach_x) + 1)
+        middle = self.scores[top:bottom]
+        parts = self.scores[:top], self.scores[bottom:], middle[:, :left], middle[:, right:]
+        return max((float(part.max()) for part in parts if part.size), default=0.0)
+
+    def _pose(self, row: int, column: int) -> Pose:
+        number = 0 if self.chosen is None else int(self.chosen[row, column])
+        place = Pose(self.origin[0] + column, self.origin[1] + row, *self.poses[number])
+        return place.at_level(1 / self.factor)
+
+
+def make_survey(
+    template: Template, pyramid: Pyramid, ranges: Ranges, mode: Literal["exhaustive", "pyramid"]
+) -> Survey | None:
+    """Score all poses of a template on the level that suits it; None where none fits the scene."""
+    factor, phase = (1, 1.0) if mode == "exhaustive" else choose_factor(template)
+    small, scene = template.shrink(factor), pyramid.scene(factor)
+    if ranges.still:
+        if any(t > s for t, s in zip(small.size, scene.size, strict=True)):
+            return None
+        scores = scene.score_map(small.kernel())
+        scores = np.abs(scores) if ranges.either else scores
+        loss = 0.0 if factor == 1 else 1 - 0.8 * phase
+        return Survey(scores, None, [(0.0, 1.0)], small.centre, factor, loss)
+    poses = ranges.poses(small.size)
+    scores = np.full(scene.size, -2, np.float32)
+    chosen = np.zeros(scene.size, np.int32)
+    for number, (angle, scale) in enumerate(poses):
+        kernel = small.posed(angle, scale)
+        if all(k <= s for k, s in zip(kernel.size, scene.size, strict=True)):
+            _keep_best(scores, chosen, scene.score_map(kernel), number, ranges.either)
+    if scores.max() < -1:
+        return None
+    return Survey(scores, chosen, poses, (0.0, 0.0), factor, 1 - 0.6 * phase)
+
+
+def _keep_best(
+    scores: Floats, chosen: NDArray[np.int32], found: Floats, number: int, either: bool
+) -> None:
+    """Enter one pose's scores, which lie in the middle of the level, where they are the best."""
+    found = np.abs(found) if either else found
+    top, left = ((s - f) // 2 for s, f in zip(scores.shape, found.shape, strict=True))
+    place = slice(top, top + found.shape[0]), slice(left, left + found.shape[1])
+    better = found > scores[place]
+    np.copyto(scores[place], found, where=better)
+    np.copyto(chosen[place], number, where=better)
+
+
+def choose_factor(template: Template) -> tuple[int, float]:
+    """Choose how much smaller a level shows the template well enough.
+
+    Returns:
+        The factor, and the score that the template keeps there when it lies half a pixel of the
+        level off the grid, both ways: fine texture is lost on a small level.
+    """
+    for factor in (4, 2):
+        if min(template.size) < factor * _LEAST_SIDE:
+            continue
+        phase = _phase_score(template, factor)
+        if phase >= _LEAST_PHASE:
+            return factor, phase
+    return 1, 1.0
+
+
+def _phase_score(template: Template, factor: int) -> float:
+    """Score a template on a level against itself, moved by half a pixel of the level both ways."""
+    half = factor // 2
+    h, w = (side // factor * factor - factor for side in template.size)
+    a, b = (shrink(template.pixels[i : i + h, i : i + w], factor) for i in (0, half))
+    weights = shrink(template.weights[:h, :w], factor)
+    return float((make_kernel(a, weights).pattern * make_kernel(b, weights).spread).sum())
+
+
+def peaks(scores: Floats, least: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Find scores of at least some value that no neighbour exceeds.
+
+    Returns:
+        Rows and columns, best first; scores that agree to 1e-5 are in reading order.
+    """
+    places = np.flatnonzero(scores.ravel() >= least)
+    rows, columns = np.divmod(places, scores.shape[1])
+    values = scores.ravel()[places]
+    top = np.ones(len(places), np.bool_)
+    for dy, dx in ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1)):
+        y = np.clip(rows + dy, 0, scores.shape[0] - 1)
+        x = np.clip(columns + dx, 0, scores.shape[1] - 1)
+        top &= values >= scores[y, x]
+    order = np.argsort(-np.round(values[top], 5), kind="stable")
+    return rows[top][order], columns[top][order]

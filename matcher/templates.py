@@ -1,0 +1,257 @@
+"""Find a template in a scene by normalised cross-correlation.
+
+    hits = matcher.find("part.png", "table.png", angles=(-180, 180), threshold=0.8)
+
+Where the template neither turns nor grows, the score of a hit is that of its best whole pixel, and
+its place is the peak of the score map, interpolated. Otherwise place, angle and scale are fitted to the
+pixels, and the score is that of the fit. Thresholds are absolute: an absent template gives no hit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matcher import images
+from matcher.correlation import Pixels
+from matcher.template_poses import Pose, Template, make_template
+from matcher.template_settling import Settled, Settler
+from matcher.template_survey import Pyramid, Ranges, Survey, make_survey
+from matcher.types import TemplateHit
+
+_TRIES = 10  # peaks settled for each hit that may be reported
+_EXACT = 1e-6  # scores of exact copies may fall this short of 1
+_ROUNDING = 1e-4  # more than a score map differs from the exact score
+
+
+@dataclass(frozen=True)
+class FindOptions:
+    """What to look for.
+
+    Attributes:
+        threshold: Least score of a hit, in (0, 1]; exact copies reach 1 up to 1e-6.
+        max_hits: Most hits for each template.
+        overlap: Largest share (intersection over union) that two hits of a template may have in
+            common, as if both had the angle of the better one.
+        mode: "exhaustive" scores every pixel of the scene; "pyramid" scores a smaller picture and
+            follows its peaks down; "auto" is "pyramid" where the template keeps enough pixels.
+        angles: (from, to) degrees to search, counter-clockwise on the screen.
+        scales: (from, to) sizes in the scene over size of the template.
+        contrast: "either" also finds negatives; their score is below 0.
+    """
+
+    threshold: float = 0.7
+    max_hits: int = 100
+    overlap: float = 0.3
+    mode: Literal["exhaustive", "pyramid", "auto"] = "auto"
+    angles: tuple[float, float] = (0.0, 0.0)
+    scales: tuple[float, float] = (1.0, 1.0)
+    contrast: Literal["same", "either"] = "same"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1:
+            raise ValueError(f"threshold must be above 0 and at most 1, not {self.threshold}")
+        if self.max_hits < 1:
+            raise ValueError(f"max_hits must be at least 1, not {self.max_hits}")
+        if not 0 <= self.overlap < 1:
+            raise ValueError(f"overlap must be in [0, 1), not {self.overlap}")
+        if self.mode not in ("exhaustive", "pyramid", "auto"):
+            raise ValueError(f"no mode {self.mode!r}; there are exhaustive, pyramid, auto")
+        if self.contrast not in ("same", "either"):
+            raise ValueError(f"no contrast {self.contrast!r}; there are same, either")
+        if self.angles[0] > self.angles[1]:
+            raise ValueError(f"angles must rise, not {self.angles}")
+        if not 0 < self.scales[0] <= self.scales[1]:
+            raise ValueError(f"scales must be above 0 and rise, not {self.scales}")
+
+    @property
+    def ranges(self) -> Ranges:
+        """Return the part that says which poses to search."""
+        return Ranges(self.angles, self.scales, self.contrast == "either")
+
+
+@dataclass(frozen=True)
+class TemplateReport:
+    """How the search for one template went.
+
+    Attributes:
+        status: "searched", "flat" (no contrast, so no score) or "too large" for the scene.
+        reason: A sentence where it was not searched, else "".
+        best_rejected: Best score that did not become a hit; 0 where there is none.
+        factor: How many times smaller the picture was that all poses were scored on.
+        poses: How many angles and scales were scored, which the cost grows with.
+    """
+
+    status: Literal["searched", "flat", "too large"]
+    reason: str = ""
+    best_rejected: float = 0.0
+    factor: int = 1
+    poses: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class TemplateSearch:
+    """Hits of all templates, best first within each, and a report for each template."""
+
+    hits: list[TemplateHit]
+    reports: list[TemplateReport]
+
+
+def find(
+    templates: object, scene: object, masks: object = None, **options: Any
+) -> list[TemplateHit]:
+    """Find one template, or each of a list, in a scene; see `search` for a diagnosis too.
+
+    Args:
+        templates: A path, PIL image, array or tensor; or a list or tuple of them.
+        scene: Likewise. Where one is grey and the other is not, both are searched in grey.
+            NaN pixels count as masked.
+        masks: Weights of the template's pixels, bool or any range of 0 or more, of its size; for a
+            list of templates a list, with None for no mask.
+        **options: Fields of `FindOptions`.
+
+    Returns:
+        Hits, best first (template by template for a list); empty where nothing reaches the threshold.
+
+    Raises:
+        ValueError: A single template is larger than the scene (of a list it is skipped), a mask
+            does not fit, or an option is out of range.
+        TypeError: There is no such option.
+    """
+    return search(templates, scene, masks, **options).hits
+
+
+def search(
+    templates: object, scene: object, masks: object = None, **options: Any
+) -> TemplateSearch:
+    """Find templates like `find`, and report on each: why not searched, best score rejected."""
+    wanted = FindOptions(**options)
+    many = isinstance(templates, (list, tuple))
+    sources = list(templates) if isinstance(templates, (list, tuple)) else [templates]
+    listed = _listed_masks(masks, len(sources), many)
+    pyramid = Pyramid(images.values(scene))
+    hits: list[TemplateHit] = []
+    reports = []
+    for number, (source, mask) in enumerate(zip(sources, listed, strict=True)):
+        pixels, level = _same_channels(images.values(source), pyramid)
+        found, report = _search_one(make_template(pixels, mask), level, wanted, number)
+        if report.status == "too large" and not many:
+            raise ValueError(report.reason)
+        hits += found
+        reports.append(report)
+    return TemplateSearch(hits, reports)
+
+
+def _listed_masks(masks: object, count: int, many: bool) -> list[NDArray[np.generic] | None]:
+    """Bring masks to one for each template."""
+    if masks is None:
+        return [None] * count
+    listed = list(masks) if many and isinstance(masks, (list, tuple)) else [masks]
+    if len(listed) != count:
+        raise ValueError(f"there are {len(listed)} masks for {count} templates")
+    return [None if mask is None else np.asarray(mask) for mask in listed]
+
+
+def _same_channels(pixels: Pixels, pyramid: Pyramid) -> tuple[Pixels, Pyramid]:
+    """Turn what is in colour to grey where the other is grey."""
+    if pixels.ndim == pyramid.level(1).ndim:
+        return pixels, pyramid
+    return (images.grey(pixels), pyramid) if pixels.ndim == 3 else (pixels, pyramid.grey())
+
+
+def _search_one(
+    template: Template, pyramid: Pyramid, options: FindOptions, number: int
+) -> tuple[list[TemplateHit], TemplateReport]:
+    """Survey all poses on one level, then settle the peaks."""
+    if template.kernel().flat:
+        return [], TemplateReport("flat", "the template has no contrast under its mask")
+    mode: Literal["exhaustive", "pyramid"] = (
+        "exhaustive" if options.mode == "exhaustive" else "pyramid"
+    )
+    survey = make_survey(template, pyramid, options.ranges, mode)
+    if survey is None:
+        (h, w), (height, width) = template.size, pyramid.size
+        reason = f"a template of {h} x {w} pixels does not fit a scene of {height} x {width}"
+        return [], TemplateReport("too large", reason)
+    settler = Settler(template, pyramid, options.ranges, survey.factor)
+    found, rejected = _settle(survey, settler, template.size, options)
+    if not found:
+        rejected = max(rejected, float(survey.scores.max())) if survey.factor == 1 else rejected
+    second = _second(found, rejected, survey, template.size)
+    hits = [_hit(one, second / abs(one.score), template.size, number) for one in found]
+    return hits, TemplateReport("searched", "", rejected, survey.factor, len(survey.poses))
+
+
+def _settle(
+    survey: Survey, settler: Settler, size: tuple[int, int], options: FindOptions
+) -> tuple[list[Settled], float]:
+    """Settle peaks from the best down until the hits are complete.
+
+    Returns:
+        Distinct places that reach the threshold, best first; and the best score that did not.
+    """
+    found: list[Settled] = []
+    rejected = 0.0
+    for tried, candidate in enumerate(survey.candidates(options.threshold - _ROUNDING)):
+        complete = len(found) >= options.max_hits
+        if tried >= _TRIES + _TRIES * options.max_hits or (
+            complete and candidate.score + survey.doubt <= min(abs(f.score) for f in found)
+        ):
+            break
+        if any(overlap(f.pose, candidate.pose, size) > options.overlap for f in found):
+            continue
+        one = settler(candidate.pose)
+        worth = abs(one.score) if options.contrast == "either" else one.score
+        if worth < options.threshold - _EXACT:
+            rejected = max(rejected, worth)
+            continue
+        found.append(one)
+    return _distinct(found, size, options), rejected
+
+
+def _distinct(found: list[Settled], size: tuple[int, int], options: FindOptions) -> list[Settled]:
+    """Order by score, equal scores in reading order, and drop what overlaps a better one."""
+    found = sorted(found, key=lambda f: (-round(abs(f.score), 5), round(f.pose.y), f.pose.x))
+    kept: list[Settled] = []
+    for one in found:
+        if all(overlap(k.pose, one.pose, size) <= options.overlap for k in kept):
+            kept.append(one)
+    return kept[: options.max_hits]
+
+
+def overlap(pose: Pose, other: Pose, size: tuple[int, int]) -> float:
+    """Compute intersection over union of a template at two poses, as if both were turned alike."""
+    step = (other.x - pose.x, other.y - pose.y)
+    across = np.linalg.solve(pose.scene_from_template, step)  # in pixels of the template
+    ratio = other.scale / pose.scale
+    common = 1.0
+    for distance, side in zip(np.abs(across), (size[1], size[0]), strict=True):
+        common *= max(0.0, min(side, ratio * side, (side + ratio * side) / 2 - distance))
+    return common / (size[0] * size[1] * (1 + ratio**2) - common)
+
+
+def _second(found: list[Settled], rejected: float, survey: Survey, size: tuple[int, int]) -> float:
+    """Find the best score away from the best hit."""
+    if not found:
+        return 0.0
+    if len(found) > 1:
+        return abs(found[1].score)
+    return max(rejected, survey.best_outside(found[0].pose, size), 0.0)
+
+
+def _hit(found: Settled, ambiguity: float, size: tuple[int, int], number: int) -> TemplateHit:
+    pose = found.pose
+    return TemplateHit(
+        x=float(pose.x),
+        y=float(pose.y),
+        angle_degrees=float(pose.angle_degrees),
+        scale=float(pose.scale),
+        score=found.score,
+        corners=pose.corners(size),
+        template=number,
+        second_score=min(1.0, ambiguity),
+        subpixel=found.subpixel,
+    )
