@@ -95,7 +95,7 @@ def parity(arguments: argparse.Namespace) -> None:
     detector = transformers_superpoint(front_end)
     same, worst, apart = [], 0.0, 0.0
     for pair in datasets.sample_pairs()[: arguments.pairs]:
-        pictures = [cropped(images.read(path)) for path in (pair.image0, pair.image1)]
+        pictures = cropped([images.read(path) for path in (pair.image0, pair.image1)])
         sides = [points_of(front_end, picture) for picture in pictures]
         for picture, side in zip(pictures, sides, strict=True):
             apart = max(apart, farthest(detector, picture, side))
@@ -248,10 +248,10 @@ def first(image: PointSet, count: int) -> PointSet:
     )
 
 
-def cropped(image: Image) -> Image:
-    """Cut a grey image to multiples of 8, which both treat alike."""
-    grey = images.grey(image)
-    return grey[: grey.shape[0] // STRIDE * STRIDE, : grey.shape[1] // STRIDE * STRIDE]
+def cropped(pair: Sequence[Image]) -> list[Image]:
+    """Cut two images to one size, of multiples of 8: all that transformers takes."""
+    height, width = (min(image.shape[axis] for image in pair) // STRIDE * STRIDE for axis in (0, 1))
+    return [images.grey(image)[:height, :width] for image in pair]
 
 
 def points_of(front_end: SuperPointFrontEnd, picture: Image) -> PointSet:

@@ -3,10 +3,10 @@
     python scripts/calibrate_dustbin.py PHOTOS                     # models/superglue-xfeat
     python scripts/calibrate_dustbin.py PHOTOS --front-end aliked  # models/superglue-aliked
 
-PHOTOS is a folder of photographs. Each makes one pair with itself, warped by a random homography and
-with other brightness, contrast and noise. The published layers stay as they are; only two numbers
-change, to make the true partners, and the true lack of one, as likely as they can be. A tenth of the
-pairs is kept aside, and its loss printed beside that of the start.
+PHOTOS is a folder of photographs. Each is paired with itself, warped by a random homography and with
+other brightness, contrast and noise, and with another photograph. The published layers stay as they
+are; only two numbers change, to make the truth of all points, a partner or none, as likely as they
+can. A tenth of the pairs is kept aside, and its loss printed beside that of the start.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from typing import cast
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from matcher import assets, features, images, weights
-from matcher.nn.assignment import sinkhorn
 from matcher.nn.pointsets import PointSet, State
 from matcher.nn.superglue import Config, SuperGlue, published_state
 from matcher.nn.superglue_modern import Modern
@@ -37,7 +36,7 @@ NETWORKS = {
     "aliked": {"input_channels": 128},
     "disk": {"input_channels": 128},
 }
-STEPS = 50
+STEPS = 20
 THRESHOLD = 0.1  # LightGlue's
 NEAR, FAR = 3.0, 5.0  # pixels: a partner is nearer than the one, no candidate nearer than the other
 CORNER_SHIFT, TURN_DEGREES, ZOOM = 0.2, 30.0, 1.4  # how far a homography goes, of the size
@@ -68,8 +67,8 @@ def main() -> None:
     parser.add_argument("photos", type=Path)
     parser.add_argument("--names", default="*", help="which files of PHOTOS, such as 'free_*'")
     parser.add_argument("--front-end", choices=sorted(LAYERS), default="xfeat")
-    parser.add_argument("--pairs", type=int, default=60)
-    parser.add_argument("--keypoints", type=int, default=1024)
+    parser.add_argument("--photographs", type=int, default=24)
+    parser.add_argument("--keypoints", type=int, default=512)
     parser.add_argument("--side", type=int, default=640, help="long side of the photographs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="folder; default models/superglue-FRONT_END")
@@ -81,9 +80,11 @@ def main() -> None:
     examples = list(make_examples(network.eval(), arguments))
     kept = examples[::10]
     used = [example for number, example in enumerate(examples) if number % 10]
-    before = float(loss(network, kept))
+    with torch.no_grad():
+        before = float(loss(network, kept))
     fit(network, used)
-    after = float(loss(network, kept))
+    with torch.no_grad():
+        after = float(loss(network, kept))
     print(f"loss of {len(kept)} pairs kept aside: {before:.4f} before, {after:.4f} after")
     out = arguments.out or assets.folder("models") / f"superglue-{name}"
     out.mkdir(parents=True, exist_ok=True)
@@ -114,39 +115,44 @@ def modern(network: SuperGlue) -> Modern:
 
 
 def loss(network: SuperGlue, examples: Sequence[Example]) -> Tensor:
-    """Average the surprise at the truth: half for partners, half for points that have none."""
-    config = network.config
-    total = torch.zeros(())
+    """Average the surprise at what is true of each point whose truth is known, in nats."""
+    surprise, count = torch.zeros(()), 0
     for example in examples:
-        scores = network.context.scores(example.state, config.layers)
-        logs = sinkhorn(scores, network.dustbin, config.sinkhorn_steps).log_assignment[0]
+        logs = network.transport(example.state, network.config.layers)[0]
         found = logs[example.partners[:, 0], example.partners[:, 1]]
         alone = torch.cat([logs[:-1, -1][example.alone0], logs[-1, :-1][example.alone1]])
-        total = total - found.mean() / 2 - alone.mean() / 2
-    return total / len(examples)
+        surprise = surprise - 2 * found.sum() - alone.sum()  # a partner is the truth of two points
+        count += 2 * len(found) + len(alone)
+    return surprise / count
 
 
 @torch.no_grad()
 def make_examples(network: SuperGlue, arguments: argparse.Namespace) -> Iterator[Example]:
-    """Make pairs of photographs, and run the layers on them once."""
+    """Pair each photograph with its warped self and with another one, and run the layers once."""
     front_end = features.build(arguments.front_end, max_keypoints=arguments.keypoints)
     random = np.random.default_rng(arguments.seed)
     paths = sorted(arguments.photos.glob(arguments.names))
-    for number in random.permutation(len(paths))[: arguments.pairs]:
+    before: PointSet | None = None
+    for number in random.permutation(len(paths))[: arguments.photographs]:
         photo = images.grey(images.read(paths[number]))
         photo = images.resize(photo, images.fit_long_side(photo.shape, arguments.side))
         homography = random_homography(random, photo.shape)
         other = changed(random, warped(photo, homography))
-        detected = front_end.detect([photo, other])
-        sides = [
-            point_set(found, image) for found, image in zip(detected, (photo, other), strict=True)
-        ]
-        truth = labels(sides[0].points[0], sides[1].points[0], homography)
-        if min(len(truth[0]), int(truth[1].sum() + truth[2].sum())) > 0:
-            state = network.context.begin(*sides)
-            for depth in range(1, network.config.layers + 1):
-                state = network.context.step(state, depth)
-            yield Example(state, *truth)
+        found0, found1 = front_end.detect([photo, other])
+        image0, image1 = point_set(found0, photo), point_set(found1, other)
+        if min(len(found0), len(found1)) > 0:
+            yield Example(run(network, image0, image1), *labels(image0, image1, homography))
+            if before is not None:
+                yield Example(run(network, before, image1), *unrelated(before, image1))
+            before = image0
+
+
+def run(network: SuperGlue, image0: PointSet, image1: PointSet) -> State:
+    """Apply every layer."""
+    state = network.context.begin(image0, image1)
+    for depth in range(1, network.config.layers + 1):
+        state = network.context.step(state, depth)
+    return state
 
 
 def random_homography(random: np.random.Generator, size: tuple[int, ...]) -> Matrix:
@@ -198,8 +204,9 @@ def point_set(found: features.Keypoints, photo: Image) -> PointSet:
     )
 
 
-def labels(points0: Tensor, points1: Tensor, homography: Matrix) -> tuple[Tensor, Tensor, Tensor]:
-    """Find who is whose partner: (K, 2) rows, (M,) and (N,) who has none. In between nobody says."""
+def labels(image0: PointSet, image1: PointSet, homography: Matrix) -> tuple[Tensor, Tensor, Tensor]:
+    """Find who is whose partner: (K, 2) rows, (M,) and (N,) who has none. Of others nobody knows."""
+    points0, points1 = image0.points[0], image1.points[0]
     there = moved(points0.numpy(), homography)
     back = moved(points1.numpy(), np.linalg.inv(homography))
     apart1 = torch.cdist(torch.from_numpy(there).float(), points1)  # (M, N) pixels of image 1
@@ -212,9 +219,18 @@ def labels(points0: Tensor, points1: Tensor, homography: Matrix) -> tuple[Tensor
     return partners, apart.amin(1) > FAR, apart.amin(0) > FAR
 
 
-def moved(points: NDArray[np.floating], homography: Matrix) -> Matrix:
+def unrelated(image0: PointSet, image1: PointSet) -> tuple[Tensor, Tensor, Tensor]:
+    """Say that nobody has a partner, as `labels` does."""
+    alone0, alone1 = (
+        torch.ones(image.points.shape[1], dtype=torch.bool) for image in (image0, image1)
+    )
+    return torch.zeros((0, 2), dtype=torch.int64), alone0, alone1
+
+
+def moved(points: ArrayLike, homography: ArrayLike) -> Matrix:
     """Apply a homography to (N, 2) points."""
-    homogeneous = np.column_stack([points, np.ones(len(points))]) @ homography.T
+    places = np.asarray(points, np.float64)
+    homogeneous = np.column_stack([places, np.ones(len(places))]) @ np.asarray(homography).T
     result: Matrix = homogeneous[:, :2] / homogeneous[:, 2:]
     return result
 
@@ -240,7 +256,7 @@ sinkhorn_steps = {STEPS}
 
 [made]
 command = "{command}"
-pairs = {arguments.pairs}
+photographs = {arguments.photographs}
 keypoints = {arguments.keypoints}
 seed = {arguments.seed}
 loss_before = {losses[0]:.4f}

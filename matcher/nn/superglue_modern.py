@@ -69,17 +69,17 @@ class Modern(Context):
 
         LightGlue's head gives each pair p = softmax over the row x softmax over the column x chance
         that both points have a partner, and each point the chance q that it has none. Those are a
-        transport plan but for its sums, and the corner that completes it is the number of points
-        that find a partner. A plan is the same to Sinkhorn after a factor for each row and each
+        transport plan but for its sums, and what completes it in the corner is the number of
+        matches, the sum of p. A plan is the same to Sinkhorn after a factor for each row and each
         column, so p / (q0 q1) times that number, with dustbins of one, says it all.
         """
         (side0, side1), head = state.sides, self.head(depth)
         odds0, odds1 = head.matchable(side0.tokens), head.matchable(side1.tokens)
         similarity = head.similarity(side0.tokens, side1.tokens)
         plan = dual_softmax(similarity, side0.mask, side1.mask)
-        partnered = (_expected(odds0, side0) + _expected(odds1, side1)) / 2
+        matches = torch.einsum("bm,bmn,bn->b", odds0.sigmoid(), plan.exp(), odds1.sigmoid())
         gates = odds0[:, :, None] + odds1[:, None, :]
-        return self.temperature * plan + gates + partnered.log()[:, None, None]
+        return self.temperature * plan + gates + matches.log()[:, None, None]
 
     def _sure(self, side: Side, depth: int) -> Tensor:
         """Tell of each token (B, N) whether later layers would leave its partner."""
@@ -93,8 +93,3 @@ class Modern(Context):
         likeliest = odds.argmax(1, keepdim=True)
         likely = odds.sigmoid() > 1 - (self.width_confidence or 0.0)
         return (likely | ~self._sure(side, depth)).scatter(1, likeliest, True)
-
-
-def _expected(odds: Tensor, side: Side) -> Tensor:
-    """Count the points that have a partner, on average: (B, N) log-odds to (B,)."""
-    return odds.sigmoid().masked_fill(~side.real(), 0).sum(1)
