@@ -40,7 +40,7 @@ from matcher.options import (
 
 if TYPE_CHECKING:
     from matcher.evaluation.compare import Comparison
-    from matcher.types import Matcher
+    from matcher.types import Matcher, TemplateHit
 
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # which typer does not export
 
@@ -132,33 +132,35 @@ def find_templates(
         list[Path], typer.Argument(exists=True, dir_okay=False, help="One or more templates.")
     ],
     scene: ImageFile,
-    threshold: Annotated[float, typer.Option(help="Least score, in [0, 1].")] = 0.8,
+    threshold: Annotated[float | None, typer.Option(help="Least score, above 0 up to 1.")] = None,
+    angles: Annotated[
+        tuple[float, float] | None, typer.Option(help="From and to, degrees counter-clockwise.")
+    ] = None,
+    scales: Annotated[tuple[float, float] | None, typer.Option(help="From and to.")] = None,
     out: Out = None,
     picture: Picture = None,
     option: OptionItems = [],  # noqa: B006  typer copies it
 ) -> None:
-    """Find templates in a scene."""
+    """Find templates in a scene: where, how turned, how large."""
     from matcher import storage, templates
 
+    given = {"threshold": threshold, "angles": angles, "scales": scales}
+    options = fields_from(option) | {name: v for name, v in given.items() if v is not None}
+    wanted = template if len(template) > 1 else template[0]
     with terminal.working("searching"):
         start = time.perf_counter()
-        options = templates.FindOptions(threshold=threshold, **fields_from(option))
-        hits = templates.find(list(template), scene, options)
+        search = templates.search(wanted, scene, **options)
         seconds = time.perf_counter() - start
-    if hits:
-        names = ("template", "x", "y", "angle_degrees", "scale", "score")
-        terminal.print_table(
-            [
-                {name.replace("_", " "): f"{getattr(hit, name):.5g}" for name in names}
-                for hit in hits
-            ]
-        )
-    written = [] if out is None else [storage.save_hits(hits, out)]
+    terminal.print_table([_hit(hit, template) for hit in search.hits])
+    for path, report in zip(template, search.reports, strict=True):
+        if report.status != "searched":
+            terminal.print_line(f"{path}: {report.status}, {report.reason}")
+    written = [] if out is None else [storage.save_hits(search.hits, out)]
     if picture is not None:
         from matcher.explore import plots
 
-        written.append(plots.draw_hits(scene, hits, picture, title=scene.name))
-    count = f"{len(hits)} {'detection' if len(hits) == 1 else 'detections'}"
+        written.append(plots.draw_hits(scene, search.hits, picture, title=scene.name))
+    count = f"{len(search.hits)} {'detection' if len(search.hits) == 1 else 'detections'}"
     terminal.finish(f"{count} in {seconds:.2f} s", written)
 
 
@@ -286,6 +288,7 @@ def show_licences(
 def list_models() -> None:
     """List the sets of weights and where they are."""
     from matcher import weights
+    from matcher.registry import registry
 
     rows = [
         {
@@ -295,7 +298,7 @@ def list_models() -> None:
             "licence": known.licence,
             "state": weights.status(name),
         }
-        for name, known in sorted(weights.registry().items())
+        for name, known in sorted(registry().items())
     ]
     terminal.print_table(rows)
     typer.echo(f"fetched weights lie in {weights.cache_folder()}")
@@ -321,8 +324,9 @@ def fetch_models(
 def check_models() -> None:
     """Check all weights that are here; exit with 1 if one is damaged."""
     from matcher import weights
+    from matcher.registry import registry
 
-    states = {name: weights.status(name) for name in sorted(weights.registry())}
+    states = {name: weights.status(name) for name in sorted(registry())}
     for name, state in states.items():
         typer.echo(f"{name:24} {state}")
     raise typer.Exit("damaged" in states.values())
@@ -345,6 +349,18 @@ def _build(names: str, device: str, refine: bool = False) -> dict[str, Matcher]:
             method = matching.create(name, device=device, refine=refine)
         made[f"{name} + refine" if refine else name] = method
     return made
+
+
+def _hit(hit: TemplateHit, templates: Sequence[Path]) -> dict[str, str]:
+    """Write one hit as cells."""
+    return {
+        "template": templates[hit.template].name,
+        "x": f"{hit.x:.2f}",
+        "y": f"{hit.y:.2f}",
+        "angle °": f"{hit.angle_degrees:.2f}",
+        "scale": f"{hit.scale:.4f}",
+        "score": f"{hit.score:.4f}",
+    }
 
 
 def _compared(found: Comparison) -> dict[str, str]:

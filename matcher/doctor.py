@@ -12,6 +12,7 @@ import torch
 
 from matcher import __version__, datasets, images, matching, weights
 from matcher.extras import EXTRA_OF, install_command
+from matcher.registry import registry
 from matcher.types import Matcher
 
 # All of them install one folder, cv2: the last one wins, and removing it breaks the others.
@@ -121,7 +122,7 @@ def _devices() -> Finding:
 
 def _weights() -> list[Finding]:
     findings = []
-    for name in sorted(weights.registry()):
+    for name in sorted(registry()):
         status = weights.status(name)
         findings.append(Finding(f"weights {name}", status, problem=status == "damaged"))
     return findings

@@ -19,9 +19,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image as PilImage
 
 from matcher.decoding import Array, ImageError, Stored, stored, turn_back, turns, why_unreadable
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 Size: TypeAlias = tuple[int, int]  # height, width
+Real = TypeVar("Real", bound=np.floating[Any])
 Policy: TypeAlias = Literal["upright", "raw"]
 
 _ROUNDING = 1e-3  # floats may leave [0, 1] by this much, and are clipped
@@ -149,14 +151,14 @@ def values(source: object) -> Matrix | Image:
     return np.array(colours, np.float64, order="C")
 
 
-def grey(image: Image) -> Image:
+def grey(image: NDArray[Real]) -> NDArray[Real]:
     """Weigh (H, W, 3) RGB to (H, W) by 0.299, 0.587, 0.114 (ITU-R BT.601); grey stays as it is."""
     if image.ndim == 2:
         return image
     if image.ndim != 3 or image.shape[2] != 3:
         raise ValueError(f"image must be (H, W) or (H, W, 3), not {image.shape}")
     red, green, blue = np.moveaxis(image, 2, 0)
-    return np.ascontiguousarray(0.299 * red + 0.587 * green + 0.114 * blue, dtype=np.float32)
+    return np.ascontiguousarray(0.299 * red + 0.587 * green + 0.114 * blue, dtype=image.dtype)
 
 
 def fit_long_side(size: Size, side: int) -> Size:

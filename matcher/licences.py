@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from matcher import weights
 from matcher.assets import folder
+from matcher.registry import registry
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def _weights() -> list[Licence]:
             known.restricted,
             weights.find(name) is not None,
         )
-        for name, known in sorted(weights.registry().items())
+        for name, known in sorted(registry().items())
     ]
 
 

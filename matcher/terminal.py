@@ -31,8 +31,10 @@ def bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def print_table(rows: Sequence[Mapping[str, str]]) -> None:
-    """Print rows of text under the columns that some row fills."""
-    titles = [title for title in rows[0] if any(row[title] for row in rows)] if rows else []
+    """Print rows of text under the columns that some row fills; nothing for no rows."""
+    if not rows:
+        return
+    titles = [title for title in rows[0] if any(row[title] for row in rows)]
     table = Table(*titles, header_style="bold", box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(Text(row[title]) for title in titles))
