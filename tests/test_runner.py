@@ -5,20 +5,22 @@ from __future__ import annotations
 import functools
 import json
 import multiprocessing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image as PilImage
 
 from matcher import images
 from matcher.cameras import transfer
 from matcher.evaluation import session as session_module
 from matcher.evaluation import tables
+from matcher.evaluation.identity import identity
 from matcher.evaluation.records import Outcome, Record, RecordFile
 from matcher.evaluation.runner import evaluate, read_evaluation
-from matcher.evaluation.session import Session, identity
+from matcher.evaluation.session import Session
 from matcher.evaluation.settings import Settings
 from matcher.matching import Refined
 from matcher.types import (
@@ -462,22 +464,49 @@ def test_an_unfinished_folder_is_no_evaluation(pairs, tmp_path) -> None:
         read_evaluation(tmp_path)
 
 
-def test_methods_are_told_apart_by_class_options_and_text() -> None:
+@dataclass(frozen=True)
+class Options:
+    """Of a method, with a network in it as real ones have."""
+
+    limit: int
+    network: torch.nn.Module
+    grid: np.ndarray
+
+
+def make_method(limit=5, weight=1.0, bias=0.0, device="cpu"):
+    network = torch.nn.Linear(1, 1)
+    torch.nn.init.constant_(network.weight, weight)
+    torch.nn.init.constant_(network.bias, bias)
+    method = TrueMatcher()
+    method.options = Options(limit, network, np.eye(2))
+    method.device = torch.device(device)
+    return method
+
+
+def test_methods_are_told_apart_by_options_and_weights() -> None:
+    others = [{"limit": 6}, {"weight": 2.0}, {"bias": 1.0}, {"device": "meta"}]
+
+    found = [identity(make_method(**changes)) for changes in others]
+
+    assert identity(make_method()) == identity(make_method())
+    assert len({identity(make_method()), *found}) == 5
+    assert "limit=6" in found[0]
+    assert identity(Refined(make_method())) == f"{identity(make_method())} refined"
+
+
+def test_functions_are_told_apart_by_their_text() -> None:
     def first(image0, image1):
         return [], []
 
     def second(image0, image1):
         return [[0, 0]], [[0, 0]]
 
-    method = TrueMatcher()
-    method.options = "k=3"
+    typed = {}
+    exec("def mine(image0, image1): pass", {"__name__": "prompt"}, typed)
 
     assert identity(first) != identity(second)
-    assert identity(functools.partial(first)).startswith(
-        "functools.partial functools.partial(<function"
-    )
-    assert identity(method).endswith("k=3")
-    assert identity(Refined(method)) == f"{identity(method)} refined"
+    assert identity(typed["mine"]) == "prompt.mine unknown source"
+    assert identity(functools.partial(first)).startswith("functools.partial functools.partial(<")
 
 
 def test_a_record_survives_its_line_and_others_are_refused(pairs) -> None:

@@ -21,8 +21,9 @@ from typing import Any, TypeAlias
 from matcher import datasets, storage
 from matcher.datasets import Fingerprint
 from matcher.evaluation.environment import Environment
+from matcher.evaluation.identity import identity
 from matcher.evaluation.records import Record, RecordFile, finite
-from matcher.evaluation.session import Method, Session, identity
+from matcher.evaluation.session import Method, Session
 from matcher.evaluation.settings import Settings
 from matcher.fitting import Estimator
 from matcher.matching import Refined
@@ -39,7 +40,7 @@ class Evaluation:
         settings: The rules.
         environment: Versions, code and machine.
         data: What the pairs were.
-        methods: What each label stood for: class and options.
+        methods: What each label stood for: class, options, weights.
         records: One a row and pair, by method and then in the order of the pairs.
     """
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -19,7 +17,6 @@ from matcher.evaluation.environment import PeakMemory
 from matcher.evaluation.records import Kind, Outcome, Record, Seconds
 from matcher.evaluation.scoring import Frame, failure_score, score
 from matcher.evaluation.settings import Settings
-from matcher.matching import Refined
 from matcher.refinement import refine
 from matcher.types import Description, Image, Matcher, Matches, Pair
 
@@ -170,26 +167,3 @@ def match_described(method: Method, described0: Described, described1: Described
         return found
     points0, points1 = found
     return Matches(points0, points1, np.ones(len(points0), np.float32))
-
-
-def identity(method: Method) -> str:
-    """Name a method by its class or function and its options; code of others counts by its text."""
-    if isinstance(method, Refined):
-        return f"{identity(method.method)} refined"
-    kind = method if inspect.isfunction(method) else type(method)
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    if kind is not method and not hasattr(method, "describe"):
-        return (
-            f"{name} {method!r}"  # a callable object: with its address, so never taken for another
-        )
-    if not name.startswith("matcher."):
-        name += f" {_source_hash(kind)}"
-    options = getattr(method, "options", None)
-    return name if options is None else f"{name} {options}"
-
-
-def _source_hash(kind: Any) -> str:
-    try:
-        return hashlib.sha256(inspect.getsource(kind).encode()).hexdigest()[:16]
-    except (OSError, TypeError):  # typed at a prompt, or compiled
-        return "unknown source"
