@@ -24,7 +24,8 @@ CHECKOUT = pytest.mark.skipif(
 ROWS = (
     {"types", "shapes", "assets", "extras"},
     set(),
-    {"correlation", "refinement", "templates", "template_pyramid", "methods", "matching"},
+    {"correlation", "refinement", "methods", "matching"}
+    | {"templates", "template_poses", "template_settling", "template_survey"},
     {"datasets", "synthesis", "evaluation", "sfm", "export", "explore", "doctor", "licences"},
     {"training"},
     {"terminal", "options", "cli", "__main__"},
