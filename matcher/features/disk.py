@@ -38,7 +38,10 @@ class Options(Choice):
 
 
 class DISKFrontEnd:
-    """Find and describe DISK's keypoints. Scores are sigmoids of the network's logits."""
+    """Find and describe DISK's keypoints. Scores are sigmoids of the network's logits.
+
+    Images are padded with zeros to multiples of 16 pixels, for four halvings, and at least 32.
+    """
 
     name = "disk"
     channels = 128
@@ -62,7 +65,7 @@ class DISKFrontEnd:
     def _keypoints(self, image: Image, mask: Mask | None) -> Keypoints:
         height, width = image.shape[:2]
         window = self.options.window
-        padding = (0, -width % 16, 0, -height % 16)  # four halvings
+        padding = (0, max(-width % 16, 32 - width), 0, max(-height % 16, 32 - height))
         batch = F.pad(colour_batch(image, self.device), padding)
         logits, features = self.network.heatmap_and_dense_descriptors(batch)
         logits = logits[:, :, :height, :width]

@@ -19,6 +19,7 @@ from matcher.features._opencv import bytes_of, places
 from matcher.types import Floats, Image, Mask
 
 _ALL = 1_000_000  # more than any image has
+_EDGE = 31  # pixels along each edge without keypoints, OpenCV's `edgeThreshold`
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,9 @@ class ORBFrontEnd:
     def __init__(self, options: Options) -> None:
         cv2 = require("cv2", "orb")
         self.options = options
-        count = _ALL if options.max_keypoints is None else options.max_keypoints
+        # All are asked for: OpenCV would give each scale a fixed share, and so fewer than asked for.
         self._detector = cv2.ORB_create(
-            nfeatures=count,
+            nfeatures=_ALL,
             scaleFactor=options.scale_factor,
             nlevels=options.levels,
             fastThreshold=options.fast_threshold,
@@ -67,9 +68,9 @@ class ORBFrontEnd:
         return [self._keypoints(*each) for each in zip(images, masks, strict=True)]
 
     def _keypoints(self, image: Image, mask: Mask | None) -> Keypoints:
-        # ORB shares the count among its scales after masking, so it may be asked for just as many
-        allowed = None if mask is None else mask.astype(np.uint8)
-        found, bits = self._detector.detectAndCompute(bytes_of(image), allowed)
+        found, bits = (), None
+        if min(image.shape[:2]) > _EDGE:  # OpenCV fails on images of a few pixels
+            found, bits = self._detector.detectAndCompute(bytes_of(image), None)
         if bits is None:
             bits = np.zeros((0, self.channels // 8), np.uint8)
         points, scales, angles, responses = places(found)
