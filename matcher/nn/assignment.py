@@ -1,6 +1,7 @@
-"""Turn scores of all pairs into matches: dual softmax, mutual best; optimal transport is in `sinkhorn`.
+"""Turn scores of all pairs into matches: dual softmax and mutual best; transport is in `sinkhorn`.
 
-Everything is on natural logarithms: log 0 is -inf, and no small probability is lost on the way to a loss.
+Everything is on natural logarithms: log 0 is -inf, and no small probability is lost on the way to a
+loss.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class KeypointEncoder(nn.Module):
         check_shape("scores", scores, "B N", known)
         places = torch.cat([points, scores[..., None]], 2)  # (B, N, 3)
         encoded: Tensor = self.layers(places.flatten(0, 1))  # (B*N, C): one norm over all points
-        return encoded.reshape(*scores.shape, -1)
+        return encoded.reshape(*scores.shape, encoded.shape[-1])
 
 
 def sinusoidal(height: int, width: int, channels: int, *, released: bool = False) -> Tensor:

@@ -1,14 +1,15 @@
-"""Assign by optimal transport: Sinkhorn's iterations with a dustbin for points that have no partner.
+"""Assign by optimal transport: Sinkhorn's iterations, with a dustbin for points without partner.
 
-The scores of M × N pairs get one more row and column, the dustbin, whose every score is one learned number. The
-assignment P = exp(scores + f + g) is the one of that form in which each real row and column sums to 1, the dustbin
-row to N and the dustbin column to M, so that a point either has a partner or lies in the dustbin.
+The scores of M × N pairs get one more row and column, the dustbin, whose every score is one learned
+number. The assignment is the one matrix P = exp(scores + f + g), f a number a row and g a number a
+column, in which each real row and column sums to 1, the dustbin's row to N and its column to M: a
+point has a partner or lies in the dustbin.
 
-`sinkhorn` is the one to use: scalings of one matrix, gradients by the implicit function theorem. `sinkhorn_log` is
-the plain reference, differentiable through all its steps.
+`sinkhorn` is the one to use: it scales one matrix, and its gradient is that of the fixed point.
+`sinkhorn_log` is the plain reference, differentiable through all its steps.
 
-Source: Sarlin et al., SuperGlue, CVPR 2020, section 3.2; Cuturi, Sinkhorn Distances, NeurIPS 2013; stabilisation by
-absorption: Schmitzer, SIAM J. Sci. Comput. 41(3), 2019; implicit gradient: Luise et al., NeurIPS 2018.
+Source: Sarlin et al., SuperGlue, CVPR 2020, section 3.2; Cuturi, Sinkhorn Distances, NeurIPS 2013;
+Schmitzer, SIAM J. Sci. Comput. 41(3), 2019 (absorption); Luise et al., NeurIPS 2018 (gradient).
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ class Assignment:
     """How much of each point of image 0 goes to each point of image 1, or to the dustbin.
 
     Attributes:
-        log_assignment: (B, M + 1, N + 1) natural logarithm of P, the dustbins last; -inf in rows and columns that are
-            masked. float32, or float64 where the scores were.
-        log_rows: (B, M + 1) logarithm of the sums that the rows should have: 0 for real points; LOWEST where masked.
+        log_assignment: (B, M + 1, N + 1) natural logarithm of P, the dustbins last; -inf in rows
+            and columns that are masked. float32, or float64 where the scores were.
+        log_rows: (B, M + 1) logarithm of the sums that the rows should have: 0 for real points,
+            LOWEST where masked.
     """
 
     log_assignment: Tensor
@@ -62,7 +64,7 @@ class Assignment:
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """Scores with their dustbins and the logarithms of the sums; LOWEST marks what takes no part."""
+    """Scores with dustbins, and the logarithms of the sums; LOWEST marks what takes no part."""
 
     log_kernel: Tensor  # (B, M + 1, N + 1)
     log_rows: Tensor  # (B, M + 1)
@@ -78,21 +80,23 @@ def sinkhorn(
 ) -> Assignment:
     """Assign points to points by optimal transport with a dustbin.
 
-    A score per point for lying in the dustbin, d (B, M) and e (B, N), needs no other function: the assignment is that
-    of `scores - d - e` with dustbin 0, because only differences within a row or column count.
+    A score a point for lying in the dustbin, d (B, M) and e (B, N), needs nothing more: subtract
+    `d[:, :, None] + e[:, None]` from the scores and let the dustbin be 0. A number added to a whole
+    row or column does not change the assignment.
 
-    The gradient is that of the converged assignment; after too few steps (see `Assignment.residual`) it differs from
-    that of the steps themselves. Its memory does not depend on the number of steps.
+    The gradient is that of the converged assignment, exact for the sums that were reached; after
+    too few steps (see `Assignment.residual`) it differs from the gradient of the steps. It is found
+    from the result alone, so memory does not depend on the number of steps.
 
     Args:
         scores: (B, M, N) similarities; half precision is computed in float32. M or N may be 0.
         dustbin: () score of lying in the dustbin.
         steps: How often rows, then columns, are scaled to their sums.
-        mask0: (B, M), True for real points, False for padding, whose scores are ignored even if NaN.
+        mask0: (B, M), True for real points, False for padding, whose scores are ignored, even NaN.
         mask1: (B, N) likewise for image 1.
 
     Returns:
-        The assignment; its real rows and columns sum to at most 1 without the dustbin.
+        The assignment. A side without points leaves all of the other in the dustbin.
 
     Raises:
         ValueError: A shape is wrong or there is no step.
@@ -100,7 +104,7 @@ def sinkhorn(
     _check(scores, dustbin, steps, mask0, mask1)
     with torch.autocast(scores.device.type, enabled=False):
         problem = _problem(scores.detach(), dustbin.detach(), mask0, mask1)
-        log_assignment: Tensor = _Sinkhorn.apply(scores, dustbin, problem, steps)
+        log_assignment: Tensor = _Sinkhorn.apply(scores, dustbin, problem, steps)  # type: ignore[no-untyped-call]
         return _finish(log_assignment, problem)
 
 
@@ -111,7 +115,7 @@ def sinkhorn_log(
     mask0: Tensor | None = None,
     mask1: Tensor | None = None,
 ) -> Assignment:
-    """Do what `sinkhorn` does by the plain iteration on logarithms: the reference, slow and differentiable.
+    """Do what `sinkhorn` does by the plain iteration on logarithms: slow, the reference.
 
     Its gradient is that of the steps, all of which are held in memory.
     """
@@ -178,7 +182,7 @@ def _assign(log_kernel: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _log_steps(problem: _Problem, columns: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Scale rows, then columns, `steps` times; returns the potentials f (B, M + 1) and g (B, N + 1)."""
+    """Scale rows, then columns, `steps` times: potentials f (B, M + 1) and g (B, N + 1)."""
     rows = torch.zeros_like(problem.log_rows)
     for _ in range(steps):
         rows = _potential(problem.log_rows, problem.log_kernel + columns[:, None], 2)
@@ -193,11 +197,11 @@ def _potential(log_sums: Tensor, log_terms: Tensor, axis: int) -> Tensor:
 
 
 class _Kernel:
-    """The matrix exp(scores + f + g) in which the potentials f and g are absorbed, and its scaling."""
+    """The matrix exp(scores + f + g), its potentials f and g absorbed, and its further scaling."""
 
     def __init__(self, problem: _Problem, rows: Tensor, columns: Tensor) -> None:
         matrix = _assign(problem.log_kernel, rows, columns).exp_()
-        matrix = torch.nn.functional.threshold_(matrix, TINY, 0.0)  # denormals are slow to multiply
+        matrix.masked_fill_(matrix < TINY, 0)  # denormals are slow to multiply
         absent0, absent1 = problem.log_rows == LOWEST, problem.log_columns == LOWEST
         extra0, self.extra1 = absent0.to(matrix)[..., None], absent1.to(matrix)[..., None]
         sums0 = problem.log_rows.exp()[..., None] + extra0  # what is absent is scaled by 1 / 1
@@ -206,12 +210,12 @@ class _Kernel:
         count = 1 if matrix.is_cuda else math.ceil(values / CACHED_VALUES)
         size = math.ceil(matrix.shape[1] / count)
         rows_of = (matrix, sums0, extra0)
-        self.blocks = list(zip(*(part.split(size, 1) for part in rows_of), strict=True))
+        self.blocks = list(zip(*(torch.split(part, size, 1) for part in rows_of), strict=True))
 
     def scale(self, scale1: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-        """Scale rows, then columns, `steps` times; the columns' scaling (B, N + 1) is where it starts.
+        """Scale rows, then columns, `steps` times, from a scaling of the columns (B, N + 1).
 
-        Both products of a step are taken block by block, so that the matrix comes from main memory once a step.
+        Both products of a step are taken block by block: memory is read once a step, not twice.
         """
         scale1 = scale1[..., None]
         for _ in range(steps):
@@ -227,8 +231,9 @@ class _Kernel:
 def _scaling_steps(problem: _Problem, steps: int) -> tuple[Tensor, Tensor]:
     """Do what `_log_steps` does from zero with matrix-vector products on one matrix.
 
-    The potentials found so far are absorbed in the matrix; the scalings of its rows and columns are what is new. When
-    these leave the range in which floats are safe, the span is done again on logarithms, and absorbed.
+    The matrix absorbs potentials; the scalings of its rows and columns are what is new since. When
+    these leave the range in which floats are safe, the span is done again on logarithms, and
+    absorbed.
     """
     rows, columns = _log_steps(problem, torch.zeros_like(problem.log_columns), 1)
     kernel = _Kernel(problem, rows, columns)
@@ -262,7 +267,7 @@ class _Sinkhorn(torch.autograd.Function):
         return log_assignment
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (log_assignment,) = ctx.saved_tensors
         with torch.autocast(gradient.device.type, enabled=False):
@@ -274,8 +279,8 @@ class _Sinkhorn(torch.autograd.Function):
 def _implicit_gradient(assignment: Tensor, gradient: Tensor) -> Tensor:
     """Pull a gradient of log P back to the scores, dustbins included, at the fixed point.
 
-    With log P = scores + f + g and the sums of P held, a change of the scores changes f and g by the solution of a
-    linear system; its adjoint reads: gradient - P * (x + y), where x and y solve
+    With log P = scores + f + g and the sums of P held, a change of the scores changes f and g by
+    the solution of a linear system. Its adjoint is: gradient - P * (x + y), where x and y solve
     sums0 * x + P y = the row sums of the gradient, Pᵀ x + sums1 * y = its column sums.
     """
     inverse0, inverse1 = _inverse(assignment.sum(2)), _inverse(assignment.sum(1))
@@ -287,9 +292,9 @@ def _implicit_gradient(assignment: Tensor, gradient: Tensor) -> Tensor:
 
 
 def _solve(assignment: Tensor, inverse0: Tensor, inverse1: Tensor, wanted: Tensor) -> Tensor:
-    """Solve (sums1 - Pᵀ P / sums0) y = wanted, (B, N + 1), by conjugate gradients scaled by 1 / sums1.
+    """Solve (sums1 - Pᵀ P / sums0) y = wanted by conjugate gradients, scaled by 1 / sums1.
 
-    The matrix is singular: all y may grow by one number, which nothing that is computed from y sees.
+    The matrix is singular: all y (B, N + 1) may grow by one number, and x shrinks by it.
     """
     sums1 = assignment.sum(1)
     y, rest = torch.zeros_like(wanted), wanted
