@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import copy
 import itertools
-import resource
 import statistics
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop
 
 from matcher import methods
 from matcher.datasets import load_pairs, sample_pairs
@@ -196,9 +195,9 @@ def peak(arguments: argparse.Namespace) -> None:
         "light": lambda: whole(light_method, pair),
     }
     light_method = methods.build("loftr", device="cpu")
-    before = resident()
+    before = status("VmRSS")
     works[arguments.whose]()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10 - before)
+    print(status("VmHWM") - before)
 
 
 def same_weights() -> tuple[Loftr, nn.Module]:
@@ -254,10 +253,10 @@ def peak_of(whose: str, size: Sequence[int]) -> float:
     return float(answer.stdout.split()[-1])
 
 
-def resident() -> float:
-    """Read this process's resident set, in MiB."""
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    return pages * resource.getpagesize() / 2**20
+def status(name: str) -> float:
+    """Read one of Linux's counts of this process's memory, in MiB: its own, not its parent's."""
+    lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) / 2**10 for line in lines if line.startswith(name))
 
 
 def gemm_peak() -> float:
@@ -268,7 +267,8 @@ def gemm_peak() -> float:
 
 def flops(work: Callable[[], object]) -> int:
     """Count the operations of one run."""
-    with FlopCounterMode(display=False) as counter:
+    fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop}
+    with FlopCounterMode(display=False, custom_mapping=fused) as counter:
         work()
     return int(counter.get_total_flops())
 

@@ -256,15 +256,7 @@ class Loftr:
         )
         inside = _inside(points0, description0.size, description0.mask)
         inside &= _inside(points1, description1.size, description1.mask)
-        matches = Matches(
-            points0,
-            points1,
-            found.scores.cpu().numpy(),
-            indices=torch.stack([found.rows, found.columns], dim=1).cpu().numpy()
-            if self.network.indexed
-            else None,
-            untrained=self.untrained,
-        )
+        matches = Matches(points0, points1, found.scores.cpu().numpy(), untrained=self.untrained)
         return matches.select(inside).sorted()
 
     @torch.inference_mode()

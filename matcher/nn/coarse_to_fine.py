@@ -52,7 +52,6 @@ class CoarseToFine(Protocol):
 
     stride: int  # pixels between cells
     centre: float  # pixel (x and y) of the middle of cell (0, 0)
-    indexed: bool  # whether a cell stands for the same point whatever it is matched with
 
     def describe(self, image: Tensor) -> Maps:
         """Compute the maps of a (1, 1, H, W) grey image in [0, 1]."""

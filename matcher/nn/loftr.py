@@ -171,7 +171,6 @@ class LoFTR(nn.Module):
 
     stride = ResNetFPN.coarse_stride
     centre = 0.0
-    indexed = False
 
     def __init__(self, config: Config = OUTDOOR) -> None:
         super().__init__()

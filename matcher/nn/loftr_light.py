@@ -1,10 +1,11 @@
 """A detector-free network for CPUs: XFeat's cells, related by LighterGlue's layers.
 
 The sparse transformer that was trained for XFeat's keypoints transfers to all cells of its feature
-map. A cell stands for its most likely keypoint, so the points of both images leave the grid, and do
-so before any pair is known: every pair of an image shares its points. Attention over every cell
-would cost the square of their number, so only the cells that can matter take part: those of the
-highest reliability times keypoint probability, up to a limit.
+map. A cell stands for its most likely keypoint, whose position its token carries. Attention over
+every cell would cost the square of their number, so only the cells that can matter take part: those
+of the highest reliability times keypoint probability, up to a limit. The points of both images
+leave the grid: a match lies on the keypoints of its two cells, or where XFeat's fine matcher puts
+it if it says that these are not the same.
 
 Source: Potje et al., XFeat: Accelerated Features for Lightweight Image Matching, CVPR 2024,
 sections 3.2 and 3.3; Lindenberger et al., LightGlue, ICCV 2023; Wang et al., Efficient LoFTR, CVPR
@@ -31,6 +32,7 @@ class Config:
     """Sizes; the widths are the published weights'."""
 
     layers: int = 4  # of LighterGlue's six
+    agreement: float = 3.0  # pixels; keypoints that are further apart are taken for two
 
 
 class LoftrLight(nn.Module):
@@ -38,7 +40,6 @@ class LoftrLight(nn.Module):
 
     stride = xfeat.STRIDE
     centre = (xfeat.STRIDE - 1) / 2
-    indexed = True
 
     def __init__(self, config: Config | None = None) -> None:
         super().__init__()
@@ -98,11 +99,41 @@ class LoftrLight(nn.Module):
     def place(
         self,
         views: tuple[View, View],
-        related: tuple[Tensor, Tensor],  # noqa: ARG002  for networks that refine a pair
+        related: tuple[Tensor, Tensor],  # noqa: ARG002  the fine matcher reads the cells' own features
         found: CoarseMatches,
     ) -> tuple[Tensor, Tensor]:
-        """Give the (K, 2) pixels that matched cells stand for in both images."""
-        return views[0].points[found.rows], views[1].points[found.columns]
+        """Give (K, 2) sub-cell places of coarse matches in both images.
+
+        These are the keypoints of both cells where the fine matcher agrees that they are one, else
+        the fine matcher's own places, which are always near but never exact.
+        """
+        keypoints = views[0].points[found.rows], views[1].points[found.columns]
+        rough = self._rough(views, found)
+        gap = (keypoints[1] - keypoints[0]) - (rough[1] - rough[0])
+        agrees = gap.norm(dim=1, keepdim=True) <= self.config.agreement
+        return torch.where(agrees, keypoints[0], rough[0]), torch.where(
+            agrees, keypoints[1], rough[1]
+        )
+
+    def _rough(self, views: tuple[View, View], found: CoarseMatches) -> tuple[Tensor, Tensor]:
+        """Ask the fine matcher where in their cells the (K, 2) places of matches are.
+
+        Either direction moves one point and leaves the other in the middle of its cell; the mean of
+        both answers moves both points, and swaps with the images.
+        """
+        tokens0, tokens1 = views[0].tokens[found.rows], views[1].tokens[found.columns]
+        offsets, _ = self.backbone.fine_offsets(
+            torch.cat([tokens0, tokens1]), torch.cat([tokens1, tokens0])
+        )
+        shifts = (
+            offsets + (self.stride / 2 - self.centre)
+        ) / 2  # they count from pixel 4 of a cell
+        shift0, shift1 = torch.split(shifts, len(tokens0))
+        middle0, middle1 = (
+            view.cells[chosen] * self.stride + self.centre
+            for view, chosen in zip(views, (found.rows, found.columns), strict=True)
+        )
+        return middle0 + shift0, middle1 + shift1
 
     def follow(
         self,
