@@ -180,12 +180,14 @@ def compare_methods(
     """Compare methods on one pair: a table, a picture for each method, and matches.npz."""
     from matcher.evaluation.compare import compare
     from matcher.evaluation.truth_file import read_truth
+    from matcher.types import Homography
 
     known = None if truth is None else read_truth(truth, image0, image1)
     made = _build(methods_, device, refine)
     with terminal.working(f"comparing {', '.join(made)}"):
         found = compare(image0, image1, made, known, out=out)
-    terminal.print_table([_compared(comparison) for comparison in found])
+    error = "corner error px" if isinstance(known, Homography) else "pose error °"
+    terminal.print_table([_compared(comparison, error) for comparison in found])
     pictures = [each.picture for each in found if each.picture is not None]
     terminal.finish(f"{len(found)} methods compared", [out / "matches.npz", *pictures])
     raise typer.Exit(any(":" in each.reason for each in found))
@@ -363,8 +365,8 @@ def _hit(hit: TemplateHit, templates: Sequence[Path]) -> dict[str, str]:
     }
 
 
-def _compared(found: Comparison) -> dict[str, str]:
-    """Write one method's results as cells."""
+def _compared(found: Comparison, error: str) -> dict[str, str]:
+    """Write one method's results as cells; `error` is the title of the model's error."""
     shares = [found.precision(pixels) for pixels in (1, 3, 5)]
     known = [share for share in shares if share is not None]
     return {
@@ -372,7 +374,7 @@ def _compared(found: Comparison) -> dict[str, str]:
         "matches": f"{len(found.matches)}",
         "inliers": f"{int(found.inliers.sum())}",
         "% within 1/3/5 px": " / ".join(f"{100 * share:.1f}" for share in known),
-        "model error": "" if found.model_error is None else f"{found.model_error:.3f}",
+        error: "" if found.model_error is None else f"{found.model_error:.3f}",
         "describe ms": f"{1000 * found.describe_seconds:.0f}",
         "match ms": f"{1000 * found.match_seconds:.0f}",
         "peak MiB": f"{found.peak_mib:.0f}",

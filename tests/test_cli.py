@@ -212,6 +212,7 @@ def test_compare_prints_a_row_a_method_and_draws_each(command, pair, tmp_path):
 
     assert code == 0
     assert "% within 1/3/5 px" in said
+    assert "corner error px" in said
     assert "ncc + refine" in said
     assert str(out / "matches.npz") in said
     assert len(list(out.glob("*.png"))) == 1
