@@ -12,7 +12,6 @@ can. A tenth of the pairs is kept aside, and its loss printed beside that of the
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +36,7 @@ NETWORKS = {
     "disk": {"input_channels": 128},
 }
 STEPS = 20
-THRESHOLD = 0.1  # LightGlue's
+THRESHOLD = 0.2  # SuperGlue's
 NEAR, FAR = 3.0, 5.0  # pixels: a partner is nearer than the one, no candidate nearer than the other
 CORNER_SHIFT, TURN_DEGREES, ZOOM = 0.2, 30.0, 1.4  # how far a homography goes, of the size
 
@@ -96,7 +95,9 @@ def fit(network: SuperGlue, examples: Sequence[Example]) -> None:
     """Change the dustbin and the temperature to the likeliest."""
     temperature = modern(network).temperature
     parameters: list[Tensor] = [network.dustbin, temperature]
-    optimiser = torch.optim.LBFGS(parameters, lr=0.5, max_iter=20, line_search_fn="strong_wolfe")
+    optimiser = torch.optim.LBFGS(
+        parameters, lr=0.5, max_iter=8, tolerance_change=1e-4, line_search_fn="strong_wolfe"
+    )
 
     def closure() -> Tensor:
         optimiser.zero_grad()
@@ -241,7 +242,6 @@ def recipe(
     """Write down the model and how it was made."""
     entry = weights.entry(LAYERS[name])
     sizes = "\n".join(f"{key} = {value}" for key, value in NETWORKS[name].items())
-    command = f"scripts/calibrate_dustbin.py PHOTOS {' '.join(sys.argv[2:])}".strip()
     return f"""front_end = "{name}"
 threshold = {THRESHOLD}
 licence = "{entry.licence}"
@@ -255,9 +255,11 @@ architecture = "modern"
 sinkhorn_steps = {STEPS}
 
 [made]
-command = "{command}"
+command = "scripts/calibrate_dustbin.py PHOTOS --front-end {name}"
+names = "{arguments.names}"
 photographs = {arguments.photographs}
 keypoints = {arguments.keypoints}
+side = {arguments.side}
 seed = {arguments.seed}
 loss_before = {losses[0]:.4f}
 loss_after = {losses[1]:.4f}

@@ -161,10 +161,13 @@ class SuperGlue(nn.Module):
             if not len(state.pairs):
                 return
             state = self.context.step(state, depth)
-            done = self.context.settled(state, depth)
-            if bool(done.any()):
-                yield state.pick(done), depth
-                state = state.pick(~done)
+            if depth == self.config.layers:
+                yield state, depth
+                return
+            settled = self.context.settled(state, depth)
+            if settled is not None and bool(settled.any()):
+                yield state.pick(settled), depth
+                state = state.pick(~settled)
             state = self.context.pruned(state, depth)
 
 

@@ -49,17 +49,17 @@ class Modern(Context):
         tokens = layer((side0.tokens, side1.tokens), rotations, (side0.mask, side1.mask))
         return state.updated(*tokens)
 
-    def settled(self, state: State, depth: int) -> Tensor:
-        """Tell of each pair (B,) whether enough of its own points are sure, or no layer is left."""
-        if depth == self.config.layers or self.depth_confidence is None:
-            return torch.full_like(state.pairs, depth == self.config.layers, dtype=torch.bool)
+    def settled(self, state: State, depth: int) -> Tensor | None:
+        """Tell of each pair (B,) whether enough of its own points are sure; None if nobody asks."""
+        if self.depth_confidence is None:
+            return None
         sure0, sure1 = (self._sure(side, depth).sum(1) for side in state.sides)
         count0, count1 = (side.real().sum(1) for side in state.sides)
         return sure0 + sure1 > self.depth_confidence * (count0 + count1)
 
     def pruned(self, state: State, depth: int) -> State:
         """Drop the points that are sure and have no partner, of each pair by itself."""
-        if self.width_confidence is None or depth == self.config.layers or not len(state.pairs):
+        if self.width_confidence is None or not len(state.pairs):
             return state
         wanted0, wanted1 = (self._wanted(side, depth) for side in state.sides)
         return state.keep((wanted0, wanted1))

@@ -47,9 +47,9 @@ class Published(nn.Module):
         change1 = look_across(tokens1, tokens0, mask0)
         return state.updated(tokens0 + change0, tokens1 + change1)
 
-    def settled(self, state: State, depth: int) -> Tensor:
-        """Tell of each pair (B,) whether this was its last layer: only after all of them."""
-        return torch.full_like(state.pairs, 2 * depth == len(self.layers), dtype=torch.bool)
+    def settled(self, state: State, depth: int) -> None:  # noqa: ARG002 -- as Modern.settled
+        """Let every pair take all layers."""
+        return
 
     def pruned(self, state: State, depth: int) -> State:  # noqa: ARG002 -- as Modern.pruned
         """Keep every point."""

@@ -10,6 +10,7 @@ Source: Lindenberger, Sarlin, Pollefeys, "LightGlue: Local Feature Matching at L
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -130,7 +131,7 @@ class AssignmentHead(nn.Module):
     def project(self, tokens: Tensor) -> Tensor:
         """Project (B, N, C) tokens so that the dot product of two is their similarity."""
         projected: Tensor = self.final_proj(tokens)
-        return projected / projected.shape[-1] ** 0.25
+        return projected / math.pow(projected.shape[-1], 0.25)
 
     def similarity(self, tokens0: Tensor, tokens1: Tensor) -> Tensor:
         """Compare all tokens: (B, M, N) float32."""
