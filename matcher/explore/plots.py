@@ -198,7 +198,10 @@ def _place(axes: Axes, image: Image, left: float, height: float) -> _Placed:
 
 def _muted(image: Image) -> Image:
     """Take most of the colour out of a picture, so that what is drawn on it stands out."""
-    return image if image.ndim == 2 else 0.35 * image + 0.65 * images.grey(image)[:, :, None]
+    if image.ndim == 2:
+        return image
+    muted: Image = np.float32(0.35) * image + np.float32(0.65) * images.grey(image)[:, :, None]
+    return muted
 
 
 def _match_colours(
