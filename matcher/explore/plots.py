@@ -200,8 +200,8 @@ def _muted(image: Image) -> Image:
     """Take most of the colour out of a picture, so that what is drawn on it stands out."""
     if image.ndim == 2:
         return image
-    muted: Image = np.float32(0.35) * image + np.float32(0.65) * images.grey(image)[:, :, None]
-    return muted
+    grey = images.grey(image)[:, :, None]
+    return np.asarray(0.35 * image + 0.65 * grey, np.float32)
 
 
 def _match_colours(
