@@ -71,7 +71,7 @@ def attend_linearly(
     length = max(key.shape[2], 1)
     summary = key.mT @ (value / length)  # (B, heads, C, D); a mean stays in range of half precision
     total = query @ (key / length).sum(2)[..., None]  # (B, heads, M, 1)
-    message: Tensor = query @ summary / total.clamp_min(LINEAR_FLOOR / length)
+    message: Tensor = query / total.clamp_min(LINEAR_FLOOR / length) @ summary
     return message
 
 
