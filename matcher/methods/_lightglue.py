@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from matcher import weights as published
@@ -68,11 +70,15 @@ class LightGlue:
         found = self.network(pair)
         return Assigned(found["matches"][0].cpu().numpy(), found["scores"][0].float().cpu().numpy())
 
+    def _tensor(self, array: NDArray[np.floating]) -> Tensor:
+        """Make a batch of one."""
+        return torch.from_numpy(np.asarray(array, np.float32))[None].to(self._device)
+
     def _side(self, description: Description) -> dict[str, Tensor]:
         """Write one image in kornia's form; positions are normalised by the image's size."""
         height, width = description.size
         return {
-            "keypoints": torch.from_numpy(description.points)[None].to(self._device),
-            "descriptors": torch.from_numpy(description.descriptors)[None].to(self._device),
+            "keypoints": self._tensor(np.clip(description.points, 0, [width, height])),
+            "descriptors": self._tensor(description.descriptors),
             "image_size": torch.tensor([[width, height]], device=self._device),
         }

@@ -97,7 +97,7 @@ class SparseMatcher:
         ).sorted()
 
     def _check(self, pair: tuple[Description, Description]) -> None:
-        """Refuse descriptors of another front end."""
+        """Refuse descriptors of another front end, and points that are not in the image."""
         for number, description in enumerate(pair):
             channels = description.descriptors.shape[1]
             if channels != self.front_end.channels:
@@ -105,6 +105,7 @@ class SparseMatcher:
                     f"{self.name} matches descriptors of {self.front_end.channels} channels; "
                     f"description {number}, made by {description.method}, has {channels}"
                 )
+            _check_inside(number, description)
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class Nearest:
             (N0,) cosines, (N0,) rows, (N0,) ratios of the nearest's distance to the second's.
         """
         queries, others, points = (
-            torch.from_numpy(array).to(self._device)
+            torch.from_numpy(np.asarray(array, np.float32)).to(self._device)
             for array in (description0.descriptors, description1.descriptors, description1.points)
         )
         found = []
@@ -185,6 +186,20 @@ class Nearest:
             close = torch.cdist(points[best], points) <= self.options.exclusion
             similarity = similarity.masked_fill(close, -torch.inf)
         return similarity.scatter(1, best[:, None], -torch.inf)
+
+
+def _check_inside(number: int, description: Description) -> None:
+    """Refuse points more than half a pixel outside: beyond the outer pixels' edges."""
+    height, width = description.size
+    upper = np.array([width, height], np.float32) - 0.5
+    outside = ~((description.points >= -0.5) & (description.points <= upper)).all(axis=1)
+    if outside.any():
+        row = int(outside.argmax())
+        x, y = description.points[row]
+        raise ValueError(
+            f"point {row} of description {number} at ({x:g}, {y:g}) is outside its "
+            f"{width} x {height} image"
+        )
 
 
 def _linear_maps(

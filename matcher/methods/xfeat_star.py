@@ -22,7 +22,7 @@ from matcher.features.xfeat import network_maps
 from matcher.methods._options import split
 from matcher.methods._sparse import Assigned, Nearest, NearestOptions, SparseMatcher
 from matcher.nn.devices import choose_device
-from matcher.nn.xfeat import CHANNELS, STRIDE, XFeat, XFeatMaps, folded
+from matcher.nn.xfeat import CHANNELS, STRIDE, XFeat, XFeatMaps, corrected, folded
 from matcher.types import Description, Floats, Image, Mask
 
 _SHARES = {0.6: 0.2, 1.3: 0.8}  # of the cells, by the image's scale; as published
@@ -72,17 +72,30 @@ class XFeatCells:
         return [_best_first(parts) for parts in found.values()]
 
 
+@dataclass(frozen=True)
+class CellOptions:
+    """How to choose and place matches.
+
+    Attributes:
+        confidence: Least certainty of the place within the cell; as published.
+        corrected: Undo the published network's bias of a pixel; False is as published.
+    """
+
+    confidence: float = 0.25
+    corrected: bool = True
+
+
 class CellAssignment:
     """Match cells that are mutually nearest by scalar product, and find the place within the cell.
 
     Scores are the confidences of the place.
     """
 
-    def __init__(self, network: XFeat, device: torch.device, confidence: float) -> None:
+    def __init__(self, network: XFeat, device: torch.device, options: CellOptions) -> None:
         self._network = network
         self._device = device
         self._nearest = Nearest(NearestOptions(min_cosine=-np.inf), str(device))
-        self._confidence = confidence
+        self._options = options
 
     @torch.inference_mode()
     def __call__(self, description0: Description, description1: Description) -> Assigned:
@@ -93,17 +106,12 @@ class CellAssignment:
             for description, rows in zip((description0, description1), indices.T, strict=True)
         )
         moves, confidence = self._network.fine_offsets(descriptors0, descriptors1)
+        if self._options.corrected:
+            moves = corrected(moves)
         scores = confidence.cpu().numpy()
-        keep = scores > self._confidence
+        keep = scores > self._options.confidence
         sides = _radii(description0)[indices[keep, 0]] * 2 / STRIDE  # of a pixel of that scale
         return Assigned(indices[keep], scores[keep], moves.cpu().numpy()[keep] * sides[:, None])
-
-
-@dataclass(frozen=True)
-class CellOptions:
-    """How to choose matches: `confidence` is the least certainty of the place within the cell."""
-
-    confidence: float = 0.25  # as published
 
 
 def build(
@@ -121,7 +129,7 @@ def build(
     network = XFeat()
     untrained = published.initialise(network, weights, "xfeat")
     fast = folded(network).to(place)
-    assign = CellAssignment(fast, place, own.confidence)
+    assign = CellAssignment(fast, place, own)
     return SparseMatcher(
         "xfeat-star", XFeatCells(fast, chosen, place, untrained), assign, untrained
     )
