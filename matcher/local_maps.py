@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 from torch import Tensor
 
 NEIGHBOURS = 16
@@ -65,7 +65,7 @@ def _steps_to_neighbours(points0: Tensor, points1: Tensor) -> tuple[Tensor, Tens
     """Return the (N, k, 2) steps to the nearest matches in image 0, in both images; those of lost points are 0."""
     places = np.nan_to_num(points0.cpu().numpy(), posinf=1e9, neginf=-1e9)
     count = min(NEIGHBOURS, len(places) - 1)
-    nearest = cKDTree(places).query(places, count + 1)[1][:, 1:]
+    nearest = KDTree(places).query(places, count + 1)[1][:, 1:]
     rows = torch.from_numpy(nearest).to(points0.device)
     steps0, steps1 = (points[rows] - points[:, None] for points in (points0, points1))
     return steps0.nan_to_num(0, 0, 0), steps1.nan_to_num(0, 0, 0)

@@ -27,7 +27,9 @@ class Refined:
         """Match with the wrapped method, then refine."""
         found = self.method.match(pairs)
         return [
-            refine_matches(matches, description0.image, description1.image)
+            matches
+            if matches.refined is not None
+            else refine_matches(matches, description0.image, description1.image)
             for matches, (description0, description1) in zip(found, pairs, strict=True)
         ]
 
@@ -78,12 +80,16 @@ def match(
         method: From `matcher.create`.
         image0: A path, PIL image, numpy array or torch tensor; see `matcher.read`.
         image1: Likewise, of any other size.
-        mask0: (H, W), True where matching is allowed in image 0.
+        mask0: (H, W), True where matching is allowed in image 0; None for where its alpha channel, if any, allows.
         mask1: Likewise for image 1.
 
     Returns:
         Matches in pixels of the two images, best first; empty where nothing was found.
     """
-    pictures = [images.read(image0), images.read(image1)]
-    description0, description1 = method.describe(pictures, [mask0, mask1])
+    pictures = [images.load(image0), images.load(image1)]
+    masks = [
+        picture.mask if mask is None else mask
+        for picture, mask in zip(pictures, (mask0, mask1), strict=True)
+    ]
+    description0, description1 = method.describe([picture.image for picture in pictures], masks)
     return method.match([(description0, description1)])[0]

@@ -18,13 +18,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from matcher import images
 from matcher.local_maps import determinant_2x2, fit_local_maps, inverse_2x2, refit_local_maps
 from matcher.nn.devices import choose_device
+from matcher.patches import (
+    cut_windows,
+    gaussian,
+    pyramid,
+    sample_surfaces,
+    sub_pixel_peaks,
+    surfaces,
+    warp_patches,
+)
 from matcher.types import Matches
 
 
@@ -35,13 +42,16 @@ class RefineOptions:
     The defaults lie on a flat optimum: `scripts/sweep_refinement.py` changes one at a time.
     """
 
-    radius: int = 7  # of the patch; its weights fall to a quarter at the middle of a side
-    search: int = 5  # how far a match may be from its true place
-    min_score: float = 0.4  # a peak below this NCC is left alone
-    smooth: float = 0.5  # sigma of the blur that hides the bias of bilinear interpolation
-    symmetric: bool = (
-        False  # move both points half way, so that swapping the images swaps the result
-    )
+    # Of the patch; its weights fall to a quarter at the middle of a side.
+    radius: int = 7
+    # How far a match may be from its true place.
+    search: int = 5
+    # A peak below this NCC is left alone.
+    min_score: float = 0.4
+    # Sigma of the blur that hides the bias of bilinear interpolation.
+    smooth: float = 0.5
+    # Move both points half way, so that swapping the images swaps the result.
+    symmetric: bool = False
     device: str = "auto"
 
     def __post_init__(self) -> None:
@@ -80,7 +90,7 @@ def refine(
         return replace(matches, refined=np.zeros(0, np.bool_))
     device = choose_device(options.device)
     pyramid0, pyramid1 = (
-        _pyramid(images.grey(images.read(image)), options.smooth, device)
+        pyramid(images.grey(images.read(image)), LEVELS, options.smooth, device)
         for image in (image0, image1)
     )
     forward = _refine_one_way(matches, pyramid0, pyramid1, options)
@@ -124,27 +134,6 @@ def _refine_one_way(
         refined=(moved | moved_again).cpu().numpy(),
         linear1_from_0=maps.double().cpu().numpy(),
     )
-
-
-def _pyramid(image: NDArray[np.float32], smooth: float, device: torch.device) -> list[Tensor]:
-    """Halve a grey image again and again: a list of (1, 1, H, W)."""
-    level = torch.from_numpy(image).to(device)[None, None]
-    if smooth > 0:
-        reach = int(3 * smooth) + 1
-        kernel = _gaussian(reach, smooth, device)
-        level = F.pad(level, (reach,) * 4, mode="replicate")
-        level = F.conv2d(F.conv2d(level, kernel[None, None, None]), kernel[None, None, :, None])
-    levels = [level]
-    while len(levels) < LEVELS and min(levels[-1].shape[2:]) >= 2:
-        levels.append(F.avg_pool2d(levels[-1], 2))
-    return levels
-
-
-def _gaussian(reach: int, sigma: float, device: torch.device) -> Tensor:
-    """Return 2 * reach + 1 weights that sum to one."""
-    steps = torch.arange(-reach, reach + 1, device=device, dtype=torch.float32)
-    weights = torch.exp(-0.5 * (steps / sigma) ** 2)
-    return weights / weights.sum()
 
 
 def _move(
@@ -191,97 +180,13 @@ def _correlate(
     options: RefineOptions,
 ) -> tuple[Tensor, Tensor]:
     """Find the sub-pixel peak (N, 2) of every match, and whether it is clear (N,), at one level of each pyramid."""
-    patches, inside0 = _warp_patches(pair[0], points0, step0_from_1, options.radius)
+    patches, inside0 = warp_patches(pair[0], points0, step0_from_1, options.radius)
     centres = points1.round()
     reach = options.radius + options.search
-    windows, inside1 = _cut_windows(pair[1], centres, reach)
-    surfaces = _surfaces(
-        patches, windows, _gaussian(options.radius, 0.6 * options.radius, patches.device)
-    )
-    offsets, scores, sharp = _sub_pixel_peaks(surfaces)
-    stood = _sample_surfaces(surfaces, points1 - centres + options.search)
+    windows, inside1 = cut_windows(pair[1], centres, reach)
+    weights = gaussian(options.radius, 0.6 * options.radius, patches.device)
+    scored = surfaces(patches, windows, weights)
+    offsets, scores, sharp = sub_pixel_peaks(scored)
+    stood = sample_surfaces(scored, points1 - centres + options.search)
     clear = inside0 & inside1 & sharp & (scores >= options.min_score) & (scores >= stood)
     return centres + offsets - options.search, clear
-
-
-def _warp_patches(
-    image: Tensor, points: Tensor, step0_from_1: Tensor, radius: int
-) -> tuple[Tensor, Tensor]:
-    """Sample (N, K, K) patches of image 0 in the frame of image 1, and tell which lie inside."""
-    steps = torch.arange(-radius, radius + 1, device=points.device, dtype=torch.float32)
-    grid = torch.stack(torch.meshgrid(steps, steps, indexing="xy"), -1).flatten(0, 1)  # (K*K, 2)
-    places = points[:, None] + grid @ step0_from_1.mT  # (N, K*K, 2)
-    size = torch.tensor(image.shape[:1:-1], device=points.device)  # W, H
-    inside = ((places >= -0.5) & (places <= size - 0.5)).all(-1).all(-1)
-    unit = (places + 0.5) * (2 / size) - 1
-    patches = F.grid_sample(image, unit[None], padding_mode="border", align_corners=False)[0, 0]
-    return patches.reshape(-1, len(steps), len(steps)), inside
-
-
-def _cut_windows(image: Tensor, centres: Tensor, reach: int) -> tuple[Tensor, Tensor]:
-    """Cut (N, 2 * reach + 1, 2 * reach + 1) windows of whole pixels, and tell whose centre is inside."""
-    height, width = image.shape[2:]
-    steps = torch.arange(-reach, reach + 1, device=image.device)
-    x, y = centres.nan_to_num().clamp(-1e6, 1e6).long().unbind(1)
-    inside = (x >= 0) & (y >= 0) & (x < width) & (y < height)
-    rows = (y[:, None] + steps).clamp(0, height - 1)
-    columns = (x[:, None] + steps).clamp(0, width - 1)
-    return image[0, 0][rows[:, :, None], columns[:, None, :]], inside
-
-
-def _surfaces(patches: Tensor, windows: Tensor, weights: Tensor) -> Tensor:
-    """Correlate patches (N, K, K) with windows (N, K+D-1, K+D-1) at D x D shifts, with separable weights (K,).
-
-    Zero-mean normalised cross-correlation under weights w(y) w(x): both means and both variances are weighted.
-    A patch or window without contrast scores 0.
-    """
-    K, D = patches.shape[1], windows.shape[1] - patches.shape[1] + 1
-    outer = weights[:, None] * weights
-    patches = patches - (patches * outer).sum((1, 2), keepdim=True)
-    windows = windows - windows.mean((1, 2), keepdim=True)
-    shifts = torch.stack([F.pad(weights, (shift, D - 1 - shift)) for shift in range(D)])
-    means, squares = (shifts @ power @ shifts.mT for power in (windows, windows**2))  # (N, D, D)
-    strips = windows.unfold(2, K, 1).flatten(1, 2)  # (N, (K+D-1)*D, K)
-    products = (patches * outer) @ strips.mT  # (N, K, (K+D-1)*D)
-    along_match, along_patch_row = products.stride()[:2]
-    diagonal = (along_match, along_patch_row + D, D, 1)  # patch row k meets window row k + shift
-    covariance = products.as_strided((len(patches), K, D, D), diagonal).sum(1)
-    variance0 = (patches**2 * outer).sum((1, 2))[:, None, None]
-    variances = variance0 * (squares - means**2).clamp_min(0)
-    return torch.where(variances > 1e-12, covariance * variances.clamp_min(1e-12).rsqrt(), 0.0)
-
-
-def _sub_pixel_peaks(surfaces: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Fit a quadratic to the 3 x 3 scores round each maximum: its place (N, 2), score (N,), is it sharp (N,)."""
-    N, D, _ = surfaces.shape
-    scores, flat = surfaces.flatten(1).max(1)
-    x, y = flat % D, flat // D
-    sharp = (x > 0) & (x < D - 1) & (y > 0) & (y < D - 1)
-    near = torch.arange(3, device=flat.device) - 1
-    rows = (y[:, None] + near).clamp(0, D - 1)[:, :, None]
-    columns = (x[:, None] + near).clamp(0, D - 1)[:, None]
-    around = surfaces[
-        torch.arange(N, device=flat.device)[:, None, None], rows, columns
-    ]  # (N, 3, 3)
-    slope_x = (around[:, :, 2] - around[:, :, 0]).mean(1) / 2
-    slope_y = (around[:, 2] - around[:, 0]).mean(1) / 2
-    bend_x = (around[:, :, 2] - 2 * around[:, :, 1] + around[:, :, 0]).mean(1)
-    bend_y = (around[:, 2] - 2 * around[:, 1] + around[:, 0]).mean(1)
-    twist = (around[:, 2, 2] - around[:, 2, 0] - around[:, 0, 2] + around[:, 0, 0]) / 4
-    det = bend_x * bend_y - twist**2
-    sharp &= (det > 1e-9) & (bend_x < 0)
-    det = torch.where(sharp, det, 1.0)
-    step = (
-        torch.stack([twist * slope_y - bend_y * slope_x, twist * slope_x - bend_x * slope_y], 1)
-        / det[:, None]
-    )
-    sharp &= (step.abs() <= 1).all(1)
-    return torch.stack([x, y], 1) + step, scores, sharp
-
-
-def _sample_surfaces(surfaces: Tensor, places: Tensor) -> Tensor:
-    """Read (N,) scores at fractional places (N, 2) of (x, y), one of each surface."""
-    unit = (places + 0.5) * (2 / surfaces.shape[1]) - 1
-    return F.grid_sample(
-        surfaces[:, None], unit[:, None, None], padding_mode="border", align_corners=False
-    )[:, 0, 0, 0]

@@ -200,6 +200,24 @@ class ScoreMap:
         return float(x), float(y)
 
 
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where points that the caller asked about lie in image 1, in the order asked.
+
+    Attributes:
+        points1: (K, 2) float32 pixels of image 1; NaN where there is no answer.
+        scores: (K,) float32 in [0, 1].
+        valid: (K,) bool, True where the answer may be believed.
+    """
+
+    points1: Points
+    scores: Floats
+    valid: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.points1)
+
+
 class Matcher(Protocol):
     """The one interface of every method: a new method is a class with these three functions."""
 
@@ -246,7 +264,12 @@ class TwoView:
 
 @dataclass(frozen=True, eq=False)
 class TwoViewDepth(TwoView):
-    """Two calibrated views with depth: (H, W) float32 along the optical axis in the unit of the translation; NaN unknown."""
+    """Two calibrated views with depth.
+
+    Attributes:
+        depth0: (H, W) float32 along the optical axis of image 0, in the unit of the translation; NaN unknown.
+        depth1: Likewise of image 1.
+    """
 
     depth0: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     depth1: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
@@ -269,7 +292,10 @@ Truth: TypeAlias = Homography | TwoView | TwoViewDepth | DenseMap | Unrelated
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two image files and what is known of them; `name` is unique in its benchmark, `group` is the data set or sequence."""
+    """Two image files and what is known of them.
+
+    `name` is unique in its benchmark; `group` is the data set or the sequence.
+    """
 
     name: str
     image0: Path
@@ -288,7 +314,8 @@ class TemplateHit:
         angle_degrees: Turn of the template, counter-clockwise as one sees it on the screen, in (-180, 180].
         scale: Size in the scene over size of the template.
         score: NCC in [-1, 1]; negative only where opposite contrast was asked for.
-        corners: (4, 2) float32 corners of the template's outline in the scene: top-left, top-right, bottom-right, bottom-left.
+        corners: (4, 2) float32 corners of the template's outline in the scene:
+            top-left, top-right, bottom-right, bottom-left.
         template: Number of the template in the list that was searched.
         second_score: Score of the best place elsewhere over that of this one; near 1 the answer is ambiguous.
         subpixel: (x, y) True where the axis could be refined below a pixel.
