@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import copy
 import itertools
+import math
 import statistics
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop
+from torch.utils.flop_counter import FlopCounterMode
 
 from matcher import methods
 from matcher.datasets import load_pairs, sample_pairs
@@ -267,10 +268,15 @@ def gemm_peak() -> float:
 
 def flops(work: Callable[[], object]) -> int:
     """Count the operations of one run."""
-    fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop}
+    fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention_flops}
     with FlopCounterMode(display=False, custom_mapping=fused) as counter:
         work()
     return int(counter.get_total_flops())
+
+
+def attention_flops(query: Sequence[int], key: Sequence[int], *_: object, **__: object) -> int:
+    """Count the two products of fused attention from (B, heads, M, C) and (B, heads, N, C)."""
+    return 4 * math.prod(query) * key[2]
 
 
 def figure(value: float) -> str:

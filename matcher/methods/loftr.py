@@ -33,7 +33,7 @@ from matcher.nn.streaming import BUDGET, CoarseMatches
 from matcher.types import Description, Floats, Image, Mask, Matcher, Matches, Points, ScoreMap
 from matcher.weights import load_strict, state_dict
 
-TOKENS = 1200  # of the light preset: what each number costs and gains is in its card
+TOKENS = 1000  # of the light preset: what each number costs and gains is in its card
 
 
 @dataclass(frozen=True)

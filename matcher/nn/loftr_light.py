@@ -128,7 +128,7 @@ class LoftrLight(nn.Module):
         shifts = (
             offsets + (self.stride / 2 - self.centre)
         ) / 2  # they count from pixel 4 of a cell
-        shift0, shift1 = torch.split(shifts, len(tokens0))
+        shift0, shift1 = torch.tensor_split(shifts, 2)
         middle0, middle1 = (
             view.cells[chosen] * self.stride + self.centre
             for view, chosen in zip(views, (found.rows, found.columns), strict=True)
