@@ -97,9 +97,11 @@ def parity(arguments: argparse.Namespace) -> None:
     for pair in datasets.sample_pairs()[: arguments.pairs]:
         pictures = cropped([images.read(path) for path in (pair.image0, pair.image1)])
         sides = [points_of(front_end, picture) for picture in pictures]
+        count = min(side.points.shape[1] for side in sides)
+        if count == 0:
+            continue
         for picture, side in zip(pictures, sides, strict=True):
             apart = max(apart, farthest(detector, picture, side))
-        count = min(side.points.shape[1] for side in sides)
         # Equally many points: transformers counts its padding among the points.
         sides = [first(side, count) for side in sides]
         assigned = network(*sides)

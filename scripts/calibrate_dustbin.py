@@ -96,7 +96,7 @@ def fit(network: SuperGlue, examples: Sequence[Example]) -> None:
     temperature = modern(network).temperature
     parameters: list[Tensor] = [network.dustbin, temperature]
     optimiser = torch.optim.LBFGS(
-        parameters, lr=0.5, max_iter=8, tolerance_change=1e-4, line_search_fn="strong_wolfe"
+        parameters, lr=0.5, max_iter=25, tolerance_change=1e-4, line_search_fn="strong_wolfe"
     )
 
     def closure() -> Tensor:
