@@ -93,7 +93,8 @@ class Attended:
     @property
     def entropy(self) -> Tensor:
         """The (B, heads, M) entropy of the weights, in nats."""
-        return torch.special.entr(self.weights).sum(-1)
+        entropy: Tensor = torch.special.entr(self.weights).sum(-1)
+        return entropy
 
 
 def read_out(

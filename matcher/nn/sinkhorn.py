@@ -14,7 +14,6 @@ Schmitzer, SIAM J. Sci. Comput. 41(3), 2019 (absorption); Luise et al., NeurIPS 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +26,6 @@ LOWEST = -1e30  # stands for log 0 where arithmetic goes on: unlike -inf it neve
 SPAN = 10  # scaling steps between two looks at the range: a look waits for the GPU
 SAFE_LOG = 20.0  # scalings stay within exp(-20) and exp(20), so sums within 1e-9 and 1e9
 TINY = 1e-30  # of the matrix, what is left out: invisible in such sums
-CACHED_VALUES = 1 << 19  # of a block of rows that stays in the cache for both products of a step
 SOLVER_STEPS = 200  # at most, for the linear system of the gradient
 SOLVER_TOLERANCE = 1e-6  # share of that system left unsolved
 
@@ -200,32 +198,23 @@ class _Kernel:
     """The matrix exp(scores + f + g), its potentials f and g absorbed, and its further scaling."""
 
     def __init__(self, problem: _Problem, rows: Tensor, columns: Tensor) -> None:
-        matrix = _assign(problem.log_kernel, rows, columns).exp_()
-        matrix.masked_fill_(matrix < TINY, 0)  # denormals are slow to multiply
-        absent0, absent1 = problem.log_rows == LOWEST, problem.log_columns == LOWEST
-        extra0, self.extra1 = absent0.to(matrix)[..., None], absent1.to(matrix)[..., None]
-        sums0 = problem.log_rows.exp()[..., None] + extra0  # what is absent is scaled by 1 / 1
-        self.sums1 = problem.log_columns.exp()[..., None] + self.extra1
-        values = matrix.shape[1] * matrix.shape[2]
-        count = 1 if matrix.is_cuda else math.ceil(values / CACHED_VALUES)
-        size = math.ceil(matrix.shape[1] / count)
-        rows_of = (matrix, sums0, extra0)
-        self.blocks = list(zip(*(torch.split(part, size, 1) for part in rows_of), strict=True))
+        self.matrix = _assign(problem.log_kernel, rows, columns).exp_()
+        self.matrix.masked_fill_(self.matrix < TINY, 0)  # denormals are slow to multiply
+        self.absent0 = (problem.log_rows == LOWEST).to(self.matrix)[..., None]
+        self.absent1 = (problem.log_columns == LOWEST).to(self.matrix)[..., None]
+        self.sums0 = problem.log_rows.exp()[..., None] + self.absent0
+        self.sums1 = problem.log_columns.exp()[..., None] + self.absent1
 
     def scale(self, scale1: Tensor, steps: int) -> tuple[Tensor, Tensor]:
         """Scale rows, then columns, `steps` times, from a scaling of the columns (B, N + 1).
 
-        Both products of a step are taken block by block: memory is read once a step, not twice.
+        What is absent has the sum 1 and the product 1: its scaling stays 1.
         """
         scale1 = scale1[..., None]
         for _ in range(steps):
-            sums1 = self.extra1.clone()
-            scale0 = []
-            for block, sums0, extra0 in self.blocks:
-                scale0.append(sums0 / torch.baddbmm(extra0, block, scale1))
-                sums1.baddbmm_(block.mT, scale0[-1])
-            scale1 = self.sums1 / sums1
-        return torch.cat(scale0, 1)[..., 0], scale1[..., 0]
+            scale0 = self.sums0 / torch.baddbmm(self.absent0, self.matrix, scale1)
+            scale1 = self.sums1 / torch.baddbmm(self.absent1, self.matrix.mT, scale0)
+        return scale0[..., 0], scale1[..., 0]
 
 
 def _scaling_steps(problem: _Problem, steps: int) -> tuple[Tensor, Tensor]:
