@@ -46,12 +46,12 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
     """
     if mask is None:
         return F.scaled_dot_product_attention(query, key, value)
+    seen = mask[:, None]  # (B, 1, N) or (B, 1, M, N)
     if mask.ndim == 2:
-        hidden = ~mask[:, None, :, None]  # (B, 1, N, 1)
-        key, value = key.masked_fill(hidden, 0), value.masked_fill(hidden, 0)
-        mask = mask[:, None]
-    blind = ~mask.any(-1, keepdim=True)[:, None]  # (B, 1, M or 1, 1)
-    message = F.scaled_dot_product_attention(query, key, value, mask[:, None] | blind)
+        key, value = _cleaned(key, mask), _cleaned(value, mask)
+        seen = seen[:, None]  # (B, 1, 1, N)
+    blind = ~seen.any(-1, keepdim=True)  # (B, 1, 1 or M, 1)
+    message = F.scaled_dot_product_attention(query, key, value, seen | blind)
     return message.masked_fill(blind, 0)
 
 
@@ -66,13 +66,17 @@ def attend_linearly(
     """
     query, key = F.elu(query) + 1, F.elu(key) + 1
     if mask is not None:
-        hidden = ~mask[:, None, :, None]
-        key, value = key.masked_fill(hidden, 0), value.masked_fill(hidden, 0)
+        key, value = _cleaned(key, mask), _cleaned(value, mask)
     length = max(key.shape[2], 1)
     summary = key.mT @ (value / length)  # (B, heads, C, D); a mean stays in range of half precision
     total = query @ (key / length).sum(2)[..., None]  # (B, heads, M, 1)
     message: Tensor = query / total.clamp_min(LINEAR_FLOOR / length) @ summary
     return message
+
+
+def _cleaned(tokens: Tensor, mask: Tensor) -> Tensor:
+    """Put zeros in (B, heads, N, C) tokens where the (B, N) mask is False."""
+    return tokens.masked_fill(~mask[:, None, :, None], 0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,7 +57,7 @@ class Assignment:
         """
         wanted = self.log_rows.exp()
         error = (self.log_assignment.exp().sum(2) - wanted).abs().sum(1)
-        return error / wanted.sum(1).clamp_min(1)
+        return error / 2 / wanted.sum(1).clamp_min(1)  # misplaced, it lacks somewhere else too
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,15 +144,12 @@ def _problem(
     """Add the dustbins and count the points."""
     B, M, N = scores.shape
     dtype = torch.promote_types(scores.dtype, torch.float32)
-    if mask0 is None:
-        mask0 = scores.new_ones(B, M, dtype=torch.bool)
-    if mask1 is None:
-        mask1 = scores.new_ones(B, N, dtype=torch.bool)
-    count0, count1 = mask0.sum(1, keepdim=True), mask1.sum(1, keepdim=True)
-    there0 = torch.cat(
-        [mask0, count1 > 0], 1
-    )  # (B, M+1): with no point to hold, a dustbin is no part
-    there1 = torch.cat([mask1, count0 > 0], 1)  # (B, N+1)
+    everyone = scores.new_ones(B, max(M, N), dtype=torch.bool)
+    real0 = everyone[:, :M] if mask0 is None else mask0
+    real1 = everyone[:, :N] if mask1 is None else mask1
+    count0, count1 = real0.sum(1, keepdim=True), real1.sum(1, keepdim=True)
+    there0 = torch.cat([real0, count1 > 0], 1)  # (B, M+1); a dustbin with nothing to hold is absent
+    there1 = torch.cat([real1, count0 > 0], 1)  # (B, N+1)
     kernel = dustbin.to(scores.device, dtype).expand(B, M + 1, N + 1).clone()
     kernel[:, :M, :N] = scores.to(dtype)
     if not (there0.all() and there1.all()):
