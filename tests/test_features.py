@@ -13,6 +13,7 @@ from scipy.ndimage import map_coordinates
 from matcher import features, weights
 from matcher.features._choice import Choice
 from matcher.nn import xfeat
+from matcher.nn.peaks import highest_near
 from matcher.nn.sampling import sample
 from matcher.types import Description
 
@@ -295,6 +296,23 @@ def test_sampling_names_a_wrong_shape() -> None:
         sample(torch.zeros(4, 5, 5), torch.zeros(3, 3), 8)
     with pytest.raises(ValueError, match=r"features must be \(C h w\)"):
         sample(torch.zeros(5, 5), torch.zeros(3, 2), 8)
+
+
+# Peaks
+
+
+@pytest.mark.parametrize("window", [1, 3, 5, 9])
+def test_the_highest_score_near_equals_max_pooling(window) -> None:
+    scores = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 1, 13, 17)))
+
+    expected = torch.nn.functional.max_pool2d(scores, window, 1, window // 2)
+
+    torch.testing.assert_close(highest_near(scores, window), expected, atol=0, rtol=0)
+
+
+def test_an_even_window_is_refused() -> None:
+    with pytest.raises(ValueError, match="window must be odd, not 4"):
+        features.build("xfeat", device="cpu", window=4).detect([np.zeros((64, 64), np.float32)])
 
 
 # XFeat's network

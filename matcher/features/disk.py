@@ -21,6 +21,7 @@ from matcher.features import Keypoints, fit_masks
 from matcher.features._choice import Choice
 from matcher.features.aliked import colour_batch
 from matcher.nn.devices import choose_device
+from matcher.nn.peaks import highest_near
 from matcher.types import Image, Mask
 
 
@@ -64,12 +65,11 @@ class DISKFrontEnd:
     @torch.inference_mode()
     def _keypoints(self, image: Image, mask: Mask | None) -> Keypoints:
         height, width = image.shape[:2]
-        window = self.options.window
         padding = (0, max(-width % 16, 32 - width), 0, max(-height % 16, 32 - height))
         batch = F.pad(colour_batch(image, self.device), padding)
         logits, features = self.network.heatmap_and_dense_descriptors(batch)
         logits = logits[:, :, :height, :width]
-        peaks = (logits == F.max_pool2d(logits, window, 1, window // 2)) & (
+        peaks = (logits == highest_near(logits, self.options.window)) & (
             logits > self.options.threshold
         )
         rows, columns = torch.nonzero(peaks[0, 0], as_tuple=True)

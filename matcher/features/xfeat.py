@@ -23,6 +23,7 @@ from matcher import weights as published
 from matcher.features import Keypoints, fit_masks
 from matcher.features._choice import Choice
 from matcher.nn.devices import choose_device
+from matcher.nn.peaks import highest_near
 from matcher.nn.sampling import sample
 from matcher.nn.xfeat import CHANNELS, STRIDE, XFeat, XFeatMaps, folded, pad, standardise
 from matcher.types import Image, Mask
@@ -74,8 +75,7 @@ class XFeatFrontEnd:
         """Choose one image's keypoints from the maps of a batch, and describe them."""
         height, width = image.shape[:2]
         probability = _probability(maps.keypoint_logits[row, None])[:, :, :height, :width]
-        window = self.options.window
-        peaks = probability == F.max_pool2d(probability, window, 1, window // 2)
+        peaks = probability == highest_near(probability, self.options.window)
         rows, columns = torch.nonzero(
             (peaks & (probability > self.options.threshold))[0, 0], as_tuple=True
         )
