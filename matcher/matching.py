@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from matcher import images, methods
+from matcher.methods._turns import Turned
 from matcher.refinement import refine as refine_matches
 from matcher.types import Description, Image, Mask, Matcher, Matches, ScoreMap
 
@@ -46,6 +47,7 @@ def create(
     device: str = "auto",
     weights: str | Path | None = "default",
     refine: bool = True,
+    turns: bool = False,
     **options: Any,
 ) -> Matcher:
     """Make a method by name.
@@ -55,6 +57,7 @@ def create(
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
         weights: "default", a file or folder, or None for random weights, whose results are marked `untrained`.
         refine: Move every match to its sub-pixel place by correlation; False gives the matches as found.
+        turns: Try image 1 turned by quarter turns too, for pictures of any roll; costs up to four times as much.
         **options: Fields of the method's own `Options`.
 
     Raises:
@@ -63,6 +66,7 @@ def create(
         TypeError: The method has no such option.
     """
     method = methods.build(name, device=device, weights=weights, **options)
+    method = Turned(method) if turns else method
     return Refined(method) if refine else method
 
 

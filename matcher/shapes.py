@@ -39,5 +39,7 @@ def check_shape(
         fits &= size == (int(word) if word.isdigit() else sizes.setdefault(word, size))
     if not fits:
         given = ", ".join(f"{letter}={size}" for letter, size in (known or {}).items())
-        raise ValueError(f"{name} must be ({wanted}){' with ' + given if given else ''}, not {shape}")
+        raise ValueError(
+            f"{name} must be ({wanted}){' with ' + given if given else ''}, not {shape}"
+        )
     return sizes

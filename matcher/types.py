@@ -45,6 +45,7 @@ class Matches:
             image 1), or None where the method does not know it.
         refined: (N,) bool, True where correlation has moved the match to its sub-pixel place; None before refinement.
         untrained: True where a network with random weights made the matches; they mean nothing then.
+        quarter_turns: Times that image 1 was turned by 90 degrees, counter-clockwise as seen, to be matched.
     """
 
     points0: Points
@@ -54,6 +55,7 @@ class Matches:
     linear1_from_0: Matrix | None = None
     refined: NDArray[np.bool_] | None = None
     untrained: bool = False
+    quarter_turns: int = 0
 
     def __post_init__(self) -> None:
         rules: dict[str, tuple[tuple[int, ...], type]] = {
@@ -84,8 +86,8 @@ class Matches:
 
     def select(self, rows: NDArray[np.bool_] | NDArray[np.integer] | slice) -> Matches:
         """Keep some rows, in the order asked for: a boolean mask, row numbers or a slice."""
-        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "untrained"}
-        return replace(self, **{k: v[rows] for k, v in arrays.items() if v is not None})
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{k: v[rows] for k, v in values.items() if isinstance(v, np.ndarray)})
 
     def sorted(self) -> Matches:
         """Order by falling score; equal scores keep their order."""

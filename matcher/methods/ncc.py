@@ -24,6 +24,7 @@ from matcher.refinement import RefineOptions, refine
 from matcher.types import Description, Image, Mask, Matches, Places, Points, ScoreMap
 
 _BLOCK = 1 << 24  # scores held at a time: 64 MiB
+_TWIN = 1e-3  # a rival within this of a perfect score makes a match ambiguous, whatever the ratio
 _CANDIDATES = 40_000  # pixels of image 1 that are compared in full, at most
 
 
@@ -201,7 +202,7 @@ class NCC:
         """Tell which best candidates are good, and clearly better than their rivals."""
         distance, rival = ((1 - score).clamp_min(0) for score in (found.scores, found.rivals))
         good = (found.scores >= self.options.min_score) & (found.scores > -1)
-        return good & (distance <= self.options.ratio**2 * rival)
+        return good & (distance <= self.options.ratio**2 * (rival - _TWIN))
 
     def _pixels(self, description: Description) -> Points:
         """List every pixel, or every second, third … of a large image, that the mask allows."""

@@ -16,7 +16,11 @@ def choose_device(name: str = "auto") -> torch.device:
     """
     if name == "auto":
         return torch.device(
-            "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+            "cuda"
+            if torch.cuda.is_available()
+            else "mps"
+            if torch.backends.mps.is_available()
+            else "cpu"
         )
     try:
         device = torch.device(name)
@@ -28,5 +32,7 @@ def choose_device(name: str = "auto") -> torch.device:
         "mps": torch.backends.mps.is_available(),
     }
     if not there.get(device.type, False):
-        raise ValueError(f"device {name!r} is not on this machine; device='auto' takes the best that is")
+        raise ValueError(
+            f"device {name!r} is not on this machine; device='auto' takes the best that is"
+        )
     return device

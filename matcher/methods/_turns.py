@@ -1,0 +1,127 @@
+"""Match images whatever way up they are: try image 1 turned by quarter turns, keep the best.
+
+Learned matchers bear turns of some 45 degrees; with four quarter turns every turn is within that. A pair that matches
+well as given costs nothing more; another costs up to three more descriptions of image 1, kept for its next pairs, and
+three more matchings and verifications.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+from matcher.types import Description, Image, Mask, Matcher, Matches, Points, ScoreMap
+from matcher.verification import Verdict, verify
+
+ENOUGH = 30  # verified inliers with which a pair needs no turning
+
+
+@dataclass(frozen=True, eq=False)
+class TurnedDescription(Description):
+    """An image described as given, and the other ways up as they are asked for.
+
+    Attributes:
+        picture: The image as given, colour included.
+        views: What the wrapped method made of it, by number of quarter turns.
+    """
+
+    picture: Image = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    views: dict[int, Description] = field(default_factory=dict)
+
+
+class Turned:
+    """Wrap a method so that it also matches images that are turned in the plane."""
+
+    def __init__(self, method: Matcher) -> None:
+        self.method = method
+
+    def describe(
+        self, images: Sequence[Image], masks: Sequence[Mask | None] | None = None
+    ) -> list[Description]:
+        """Describe the images as given; turned ones are described when a pair needs them."""
+        given = self.method.describe(images, masks)
+        return [
+            TurnedDescription(
+                **{f.name: getattr(description, f.name) for f in fields(Description)},
+                picture=image,
+                views={0: description},
+            )
+            for description, image in zip(given, images, strict=True)
+        ]
+
+    def match(self, pairs: Sequence[tuple[Description, Description]]) -> list[Matches]:
+        """Match every pair the way up of image 1 that gives most verified inliers.
+
+        Raises:
+            ValueError: A description was not made by `describe` of this wrapper.
+        """
+        return [self._match(_turned(pair[0]), _turned(pair[1])) for pair in pairs]
+
+    def score_map(
+        self, pair: tuple[Description, Description], point0: tuple[float, float]
+    ) -> ScoreMap:
+        """Score with the wrapped method, both images as given."""
+        return self.method.score_map((_turned(pair[0]).views[0], _turned(pair[1]).views[0]), point0)
+
+    def _match(self, description0: TurnedDescription, description1: TurnedDescription) -> Matches:
+        best, most = Matches.empty(untrained=description0.untrained), -1
+        for turns in range(4):
+            found = self.method.match([(description0.views[0], self._view(description1, turns))])[0]
+            upright = _turned_back(found, turns, description1.size)
+            verdict = verify(upright, description0.size, description1.size)
+            if _weight(verdict) > most:
+                best, most = upright, _weight(verdict)
+            if verdict.same_place and most >= ENOUGH:
+                break
+        return best
+
+    def _view(self, description: TurnedDescription, turns: int) -> Description:
+        if turns not in description.views:
+            image = np.ascontiguousarray(np.rot90(description.picture, turns))
+            mask = description.mask
+            mask = None if mask is None else np.ascontiguousarray(np.rot90(mask, turns))
+            description.views[turns] = self.method.describe([image], [mask])[0]
+        return description.views[turns]
+
+
+def _turned(description: Description) -> TurnedDescription:
+    if not isinstance(description, TurnedDescription):
+        raise ValueError("descriptions must come from describe() of the method with turns=True")
+    return description
+
+
+def _weight(verdict: Verdict) -> int:
+    """Count what speaks for a way up: verified inliers, nothing for what chance explains."""
+    return verdict.inliers if verdict.same_place else 0
+
+
+def _turned_back(matches: Matches, turns: int, size: tuple[int, int]) -> Matches:
+    """Move points of image 1, matched after np.rot90 by `turns`, to the image as given.
+
+    The points' listing belongs to the turned picture, so `indices` go unless nothing was turned.
+    """
+    if not turns:
+        return matches
+    linear = np.linalg.matrix_power(np.array([[0.0, -1.0], [1.0, 0.0]]), turns)
+    maps = matches.linear1_from_0
+    return replace(
+        matches,
+        points1=_unturn(matches.points1, turns, size),
+        indices=None,
+        linear1_from_0=None if maps is None else linear @ maps,
+        quarter_turns=turns,
+    )
+
+
+def _unturn(points: Points, turns: int, size: tuple[int, int]) -> Points:
+    """Undo np.rot90 of an image of this height and width: (x, y) of one turn was (width - 1 - y, x)."""
+    height, width = size
+    x, y = points.T
+    given = {
+        1: (width - 1 - y, x),
+        2: (width - 1 - x, height - 1 - y),
+        3: (y, height - 1 - x),
+    }[turns]
+    return np.stack(given, 1).astype(np.float32)

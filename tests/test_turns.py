@@ -1,0 +1,98 @@
+"""Pictures of any roll: quarter turns are found and undone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import texture
+
+import matcher
+from matcher.methods._turns import Turned
+from matcher.types import Matches
+
+
+@pytest.fixture(scope="module")
+def picture() -> np.ndarray:
+    grains = [texture(321, 400, seed=seed, sigma=s) for seed, s in enumerate((1.5, 4, 10))]
+    return np.mean(grains, axis=0).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def method():
+    return matcher.create("ncc", turns=True)
+
+
+def places_after(points: np.ndarray, size: tuple[int, int], turns: int) -> np.ndarray:
+    """Tell where pixels of an image lie after np.rot90, by turning an image of pixel numbers."""
+    height, width = size
+    numbers = np.rot90(np.arange(height * width).reshape(size), turns)
+    where = np.empty((height * width, 2))
+    rows, columns = np.indices(numbers.shape)
+    where[numbers.ravel()] = np.stack([columns.ravel(), rows.ravel()], 1)
+    whole = np.rint(points).astype(int)
+    return where[whole[:, 1] * width + whole[:, 0]]
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_quarter_turns_are_undone(picture, method, turns) -> None:  # GEO-13
+    matches = matcher.match(method, picture, np.rot90(picture, turns))
+
+    truth = places_after(matches.points0, picture.shape, turns)
+    wrong = np.linalg.norm(matches.points1 - truth, axis=1)
+    assert len(matches) > 200
+    assert np.median(wrong) < 1
+    assert matches.quarter_turns == -turns % 4
+
+
+def test_local_maps_turn_along(picture, method) -> None:
+    matches = matcher.match(method, picture, np.rot90(picture))
+
+    turn = np.array([[0.0, 1.0], [-1.0, 0.0]])
+    assert np.median(np.abs(matches.linear1_from_0 - turn)) < 0.05
+
+
+def test_a_mask_turns_along(picture, method) -> None:
+    mask = np.zeros(picture.shape, bool)
+    mask[:, :200] = True
+
+    matches = matcher.match(
+        method, picture, np.rot90(picture), mask1=np.ascontiguousarray(np.rot90(mask))
+    )
+
+    assert len(matches) > 50
+    assert matches.points0[:, 0].max() < 202
+
+
+def test_an_upright_pair_is_described_once(picture) -> None:
+    class Counting:
+        described = 0
+
+        def __init__(self):
+            self.method = matcher.create("ncc", refine=False)
+
+        def describe(self, images, masks=None):
+            self.described += len(images)
+            return self.method.describe(images, masks)
+
+        def match(self, pairs):
+            return self.method.match(pairs)
+
+    counting = Counting()
+
+    matcher.match(Turned(counting), picture, picture)
+
+    assert counting.described == 2
+
+
+def test_unrelated_pictures_give_no_more_than_one_way_up(picture, method) -> None:
+    matches = matcher.match(method, picture, texture(300, 300, seed=9, sigma=2))
+
+    assert isinstance(matches, Matches)
+    assert matches.quarter_turns in range(4)
+
+
+def test_a_description_of_another_method_is_refused(picture, method) -> None:
+    plain = matcher.create("ncc", refine=False).describe([picture.astype(np.float32) / 255])
+
+    with pytest.raises(ValueError, match=r"must come from describe\(\) of the method with turns"):
+        method.match([(plain[0], plain[0])])
