@@ -73,5 +73,6 @@ def _contrast(image: Image) -> Floats:
         uniform_filter(power.mean(axis=(1, 3)), size=2, mode="nearest")
         for power in (cells, cells**2)
     )
-    highest: Floats = maximum_filter(square - mean**2, size=5, mode="nearest")
-    return np.sqrt(highest.clip(0))
+    highest = np.asarray(maximum_filter(square - mean**2, size=5, mode="nearest"), np.float32)
+    deviation: Floats = np.sqrt(highest.clip(0))
+    return deviation
