@@ -35,6 +35,7 @@ from matcher.options import (
     RefineChoice,
     Weights,
     fields_from,
+    method_from,
     weights_from,
 )
 
@@ -346,10 +347,11 @@ def _build(names: str, device: str, refine: bool = False) -> dict[str, Matcher]:
     from matcher import matching
 
     made = {}
-    for name in names.split(","):
-        with terminal.working(f"loading {name}"):
-            method = matching.create(name, device=device, refine=refine)
-        made[f"{name} + refine" if refine else name] = method
+    for label in names.split(","):
+        name, fields = method_from(label)
+        with terminal.working(f"loading {label}"):
+            method = matching.create(name, device=device, refine=refine, **fields)
+        made[f"{label} + refine" if refine else label] = method
     return made
 
 

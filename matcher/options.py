@@ -31,9 +31,11 @@ def _check_method(name: str) -> str:
 
 def _check_methods(names: str) -> str:
     """Check a comma-separated list."""
-    listed = [_check_method(name.strip()) for name in names.split(",") if name.strip()]
+    listed = [name.strip() for name in names.split(",") if name.strip()]
     if not listed:
         raise typer.BadParameter(f"no methods; there are {', '.join(methods.names())}")
+    for name in listed:
+        _check_method(name.partition(":")[0])
     return ",".join(listed)
 
 
@@ -60,7 +62,13 @@ Method = Annotated[
     str, typer.Option("--method", "-m", callback=_check_method, help="One of `matcher methods`.")
 ]
 Methods = Annotated[
-    str, typer.Option("--methods", "-m", callback=_check_methods, help="Names with commas between.")
+    str,
+    typer.Option(
+        "--methods",
+        "-m",
+        callback=_check_methods,
+        help="Names with commas between; NAME:option=value too.",
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Weights = Annotated[str, typer.Option(help="default, a file or folder, or none (random weights).")]
@@ -87,6 +95,19 @@ OptionItems = Annotated[
 def weights_from(text: str) -> str | None:
     """Read the option `--weights`."""
     return None if text == "none" else text
+
+
+def method_from(text: str) -> tuple[str, dict[str, Any]]:
+    """Read a method and its options: "superglue:front_end=aliked:max_keypoints=2048".
+
+    Raises:
+        ValueError: An option has no value.
+    """
+    name, *items = text.strip().split(":")
+    for item in items:
+        if "=" not in item:
+            raise ValueError(f"{item!r} in {text!r} must be option=value")
+    return name, fields_from(items)
 
 
 def fields_from(items: Sequence[str]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def pyramid(
     Returns:
         (1, 1, H / 2**level, W / 2**level) for every level; a pixel x lies at (x + 0.5) / 2**level - 0.5.
     """
-    level = torch.from_numpy(image).to(device)[None, None]
+    level = torch.tensor(image, device=device)[None, None]  # a copy: the image may be read-only
     if smooth > 0:
         reach = int(3 * smooth) + 1
         kernel = gaussian(reach, smooth, device)

@@ -100,7 +100,7 @@ class Corners:
         return descriptors
 
     def _keypoints(self, image: Image, mask: Mask | None) -> Keypoints:
-        grey = torch.from_numpy(pictures.grey(image)).to(self.device)
+        grey = torch.tensor(pictures.grey(image), device=self.device)
         points, scores = (
             self._corners(grey) if self.options.where == "corners" else self._grid(grey)
         )
