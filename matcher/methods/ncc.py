@@ -39,7 +39,8 @@ class Options:
         angles_degrees: Turns of image 1 against image 0 to try, counter-clockwise as seen on the screen.
         scales: Sizes of image 1 over image 0 to try.
         min_score: Least NCC of a match.
-        ratio: Distance of the best over that of the best rival, at most; of unit patches, so sqrt(2 - 2 NCC).
+        ratio: Distance of the best over that of the best rival, at most; of unit patches, so sqrt(2 - 2 NCC). At 1
+            rivals do not matter.
         exclusion: Candidates within so many pixels of the best are no rivals of it.
     """
 
@@ -200,8 +201,10 @@ class NCC:
 
     def _unique(self, found: Found) -> Tensor:
         """Tell which best candidates are good, and clearly better than their rivals."""
-        distance, rival = ((1 - score).clamp_min(0) for score in (found.scores, found.rivals))
         good = (found.scores >= self.options.min_score) & (found.scores > -1)
+        if self.options.ratio == 1:
+            return good
+        distance, rival = ((1 - score).clamp_min(0) for score in (found.scores, found.rivals))
         return good & (distance <= self.options.ratio**2 * (rival - _TWIN))
 
     def _pixels(self, description: Description) -> Points:
