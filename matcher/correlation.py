@@ -38,6 +38,7 @@ Value = TypeVar("Value")
 
 _SMALL = 1 << 15  # values of a scene below which float64 transforms cost next to nothing
 _BAND = 1 << 19  # values summed at once: bounds memory
+_STRIP = 1 << 21  # likewise, down the columns
 _CHUNK = 1 << 19  # complex values transformed at once: fits the second-level cache
 _TOLERANCE = 1e-5  # largest error of a score that float32 transforms may cause
 _LONGEST = 2048  # side of a tile, unless even the shortest that make sense are longer
@@ -118,7 +119,7 @@ class Scene:
 
     def __init__(self, pixels: Pixels) -> None:
         """Prepare a scene of (H, W) or (H, W, C) pixels of any real dtype and range."""
-        work = pixels.dtype if pixels.dtype in (np.float32, np.float64) else np.float64
+        work = np.float32 if np.can_cast(pixels.dtype, np.float32) else np.float64
         values = torch.from_numpy(_channels_first(pixels, work))
         self.valid = _validity(values)
         self.centre = _centre(values, self.valid)
@@ -140,9 +141,9 @@ class Scene:
         Raises:
             ValueError: The template is larger than the scene, or the channels differ.
         """
-        scores = torch.zeros(self._check(kernel), dtype=torch.float32)
+        scores = torch.empty(self._check(kernel), dtype=torch.float32)
         if kernel.flat:
-            return scores.numpy()
+            return scores.zero_().numpy()
         plan = make_plan(self.size, kernel.size)
         if kernel.weights is not None:
             masked: Iterable[int] = range(plan.count)
@@ -356,54 +357,73 @@ def inverse_norms(values: Tensor, centre: float, size: tuple[int, int]) -> Tenso
 
     Args:
         values: (C, H, W) pixels.
-        centre: A value near their mean.
+        centre: A value near their mean, a whole number only if all pixels are whole.
         size: Height and width of a window.
 
     Returns:
         (H - h + 1, W - w + 1) float32; 0 where a window is flat.
     """
-    (channels, height, width), (h, w) = values.shape, size
+    (_, height, width), (h, w) = values.shape, size
+    low, high = (float(v) - centre for v in values.aminmax())
+    largest = max(low * low, high * high) * h * w  # no sum of squares exceeds it
+    exact = centre.is_integer() and largest < 2**31  # 8-bit pictures
+    rows = _row_sums(values, centre, size, torch.int32 if exact else torch.float64)
     result = torch.empty(height - h + 1, width - w + 1, dtype=torch.float32)
-    band = max(h, _BAND // (channels * width))
-    for top in range(0, len(result), band):
-        rows = values[:, top : top + band + h - 1]
-        shape = _multiple(rows.shape[1], h), _multiple(width, w)
-        powers = torch.zeros(2, channels, *shape, dtype=torch.float64)
-        deviation = powers[0, :, : rows.shape[1], :width]
-        deviation.copy_(rows).sub_(centre)
-        torch.mul(powers[0], powers[0], out=powers[1])
-        sums = _box_sums(powers, w, -1)[..., : width - w + 1]
-        sums, squares = _box_sums(sums, h, -2)[..., : rows.shape[1] - h + 1, :]
+    strip = max(1, _STRIP // height)
+    for left in range(0, width - w + 1, strip):
+        part = rows[..., left : left + strip]
+        out = part.new_empty(*part.shape[:2], len(result), part.shape[3])
+        sums, squares = _box_sums(part, h, -2, out=out).double()
         energy = _sum_channels(torch.addcmul(squares, sums, sums, value=-1 / (h * w)))
-        if energy.min() <= channels * squares.max() * _FLAT:
+        if energy.min() <= len(values) * largest * _FLAT:
             energy.masked_fill_(energy <= _sum_channels(squares) * _FLAT, torch.inf)
-        result[top : top + band] = energy
+        result[:, left : left + strip] = energy
     return result.rsqrt_()
 
 
-def _box_sums(values: Tensor, side: int, axis: int) -> Tensor:
+def _row_sums(values: Tensor, centre: float, size: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """Sum deviations and their squares over w neighbours: (2, C, H', W - w + 1), H' full runs of h."""
+    (channels, height, width), (h, w) = values.shape, size
+    sums = torch.zeros(2, channels, _multiple(height, h), width - w + 1, dtype=dtype)
+    band = max(1, _BAND // (channels * width))
+    powers = torch.zeros(2, channels, min(band, height), _multiple(width, w), dtype=dtype)
+    for top in range(0, height, band):
+        rows = values[:, top : top + band]
+        part = powers[:, :, : rows.shape[1]]
+        part[0, ..., :width] = rows
+        part[0, ..., :width] -= centre if dtype.is_floating_point else int(centre)
+        torch.mul(part[0], part[0], out=part[1])
+        _box_sums(part, w, -1, out=sums[:, :, top : top + rows.shape[1]])
+    return sums
+
+
+def _box_sums(values: Tensor, side: int, axis: int, out: Tensor) -> Tensor:
     """Sum every `side` neighbours along an axis whose length is a multiple of `side`.
 
     Running sums start anew every `side` values: a window is the rest of one run and the start of
-    the next, so that its sum does not feel what lies far away. Overwrites `values` if axis is -2.
+    the next, so that its sum does not feel what lies far away. Overwrites `values` if axis is -2;
+    fills and returns `out`, which may leave out the last windows.
     Source: van Herk, Pattern Recognition Letters 13 (1992), with sums in place of maxima.
     """
     runs = torch.unflatten(values, axis, (-1, side))
     if axis == -1:
-        runs = runs.cumsum(-1)
+        runs = runs.cumsum(-1, dtype=runs.dtype)
     else:  # row by row: torch sums along other axes than the last one column at a time
         for row in range(1, side):
             runs[..., row, :] += runs[..., row - 1, :]
-    totals = runs.narrow(axis, side - 1, 1).narrow(axis - 1, 0, runs.shape[axis - 1] - 1)
+    totals = runs.narrow(axis, side - 1, 1)
     runs = runs.flatten(axis - 1, axis)
-    length = runs.shape[axis] - side
-    sums = torch.empty_like(runs.narrow(axis, 0, length + 1))
-    sums.narrow(axis, 0, 1).copy_(runs.narrow(axis, side - 1, 1))
-    rest = sums.narrow(axis, 1, length)
+    length = out.shape[axis] - 1
+    out.narrow(axis, 0, 1).copy_(runs.narrow(axis, side - 1, 1))
+    rest = out.narrow(axis, 1, length)
     torch.sub(runs.narrow(axis, side, length), runs.narrow(axis, 0, length), out=rest)
-    if length:
-        torch.unflatten(rest, axis, (-1, side)).add_(totals)
-    return sums
+    whole = length // side
+    inside = torch.unflatten(rest.narrow(axis, 0, whole * side), axis, (whole, side))
+    inside.add_(totals.narrow(axis - 1, 0, whole))
+    if length > whole * side:
+        left = rest.narrow(axis, whole * side, length - whole * side)
+        left.add_(totals.select(axis - 1, whole))
+    return out
 
 
 def _masked_scores(tile: Spectrum, valid: Tensor | None, kernel: Kernel, plan: Plan) -> Tensor:
@@ -428,7 +448,7 @@ def _masked_scores(tile: Spectrum, valid: Tensor | None, kernel: Kernel, plan: P
     norm: Tensor | float = 1.0
     if valid is not None:
         there = torch.fft.fft2(valid.double(), s=plan.tile)[None]
-        seen = _correlate(there, mask[None], plan).real
+        seen = _correlate(there, mask[None], plan).real.clamp_min(1e-6 * total)
         means = _correlate(there, pattern, plan).real / seen
         products = products - means * sums.real
         square = torch.from_numpy(kernel.pattern * kernel.spread)
@@ -494,10 +514,14 @@ def _validity(values: Tensor) -> Tensor | None:
 
 
 def _centre(values: Tensor, valid: Tensor | None) -> float:
-    """Find a constant near the mean that float32 holds exactly."""
-    if valid is None:
-        return float(values.mean())
-    return float(values[:, valid].mean()) if bool(valid.any()) else 0.0
+    """Find a constant near the mean; a whole number if, and only if, all pixels are whole."""
+    if valid is not None:
+        values = values[:, valid]
+    mean = float(values.mean()) if values.numel() else 0.0
+    whole = torch.equal(values[..., :1], values[..., :1].round()) and torch.equal(
+        values, values.round()
+    )
+    return float(round(mean)) if whole else mean + 0.5 * mean.is_integer()
 
 
 def _multiple(length: int, side: int) -> int:

@@ -7,6 +7,7 @@ frame, p counts pixels from its centre; its place in the scene is centre + scale
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 
@@ -77,8 +78,9 @@ class Template:
         """Height and width in pixels."""
         return self.weights.shape
 
+    @functools.cached_property
     def kernel(self) -> Kernel:
-        """Make the kernel of the template as it is."""
+        """The kernel of the template as it is."""
         return make_kernel(self.pixels, self.weights if self.masked else None)
 
     def shrink(self, factor: int) -> Template:
@@ -127,11 +129,12 @@ def make_template(pixels: Pixels, mask: NDArray[np.generic] | None) -> Template:
     Raises:
         ValueError: The mask is unusable; see `matcher.correlation.make_kernel`.
     """
-    kernel = make_kernel(pixels, mask)
-    h, w = kernel.size
-    weights = np.ones((h, w)) if kernel.weights is None else kernel.weights
+    weights = make_kernel(pixels, mask).weights
+    h, w = pixels.shape[:2]
+    masked = weights is not None
     finite = np.nan_to_num(pixels.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-    return Template(finite, weights, ((w - 1) / 2, (h - 1) / 2), kernel.weights is not None)
+    even = np.ones((h, w)) if weights is None else weights
+    return Template(finite, even, ((w - 1) / 2, (h - 1) / 2), masked)
 
 
 def shrink(pixels: Pixels, factor: int) -> NDArray[np.floating]:
@@ -145,16 +148,33 @@ def shrink(pixels: Pixels, factor: int) -> NDArray[np.floating]:
         (H // factor, W // factor) or with C, float32, or float64 for float64.
     """
     height, width = pixels.shape[0] // factor, pixels.shape[1] // factor
-    work = np.float64 if pixels.dtype == np.float64 else np.float32
+    work = np.float32 if np.can_cast(pixels.dtype, np.float32) else np.float64
+    adding = np.uint16 if pixels.dtype == np.uint8 else work  # holds the sum of up to 256 pixels
     rows = pixels[: height * factor, : width * factor]
-    sums = np.add(rows[::factor], rows[1::factor], dtype=work)
-    for row in range(2, factor):
-        sums += rows[row::factor]
-    result = sums[:, ::factor] + sums[:, 1::factor]
-    for column in range(2, factor):
-        result += sums[:, column::factor]
+    with np.errstate(invalid="ignore"):  # infinite pixels
+        sums = np.add(rows[::factor], rows[1::factor], dtype=adding)
+        for row in range(2, factor):
+            sums += rows[row::factor]
+        result = sums[:, ::factor].astype(work)
+        for column in range(1, factor):
+            result += sums[:, column::factor]
     result /= factor * factor
     return result
+
+
+@dataclass(frozen=True, eq=False)
+class _Window:
+    """A part of the scene.
+
+    Attributes:
+        splines: (rows, columns) spline coefficients, one array a channel.
+        valid: (rows, columns) True where the pixels are finite.
+        origin: (2, 1) of (x, y): place of the first pixel in the scene.
+    """
+
+    splines: list[Matrix]
+    valid: NDArray[np.bool_]
+    origin: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -199,16 +219,16 @@ class Aligner:
             The pose with the best score on the way, and that score.
         """
         window = self._window(scene, pose)
-        best, best_score = pose, -2.0
+        start, best, best_score = pose, pose, 0.0
         for _ in range(_STEPS):
-            seen = self._look(window, pose)
-            score = self._score(seen)
-            if abs(score) > best_score:
-                best, best_score, signed = pose, abs(score), score
+            score, seen = self._compare(self._look(window, pose))
+            if abs(score) > abs(best_score):
+                best, best_score = pose, score
             pose, moved = self._step(seen, pose)
-            if moved < 0.01 or not math.isfinite(moved):
+            lost = max(abs(pose.x - start.x), abs(pose.y - start.y)) > _MARGIN
+            if lost or moved < 0.01:
                 break
-        return best, signed
+        return best, best_score
 
     def _motion(self, plane: Matrix, chosen: tuple[slice, ...]) -> Matrix:
         """Return (N, unknowns): how the template changes with shift, turn and growth."""
@@ -225,32 +245,51 @@ class Aligner:
             columns.append(dx * x + dy * y)
         return np.column_stack(columns)
 
-    def _window(self, scene: Pixels, pose: Pose) -> tuple[list[Matrix], Matrix]:
-        """Prepare splines of the pixels around a pose: one a channel, and the window's (x, y)."""
-        places = pose.scene_from_template @ self.offsets + np.array([[pose.x], [pose.y]])
+    def _window(self, scene: Pixels, pose: Pose) -> _Window:
+        """Prepare splines of the pixels around a pose."""
+        places = self._places(pose)
         low = np.maximum(np.floor(places.min(axis=1)).astype(int) - _MARGIN, 0)
         high = np.ceil(places.max(axis=1)).astype(int) + _MARGIN + 1
         part = scene[low[1] : high[1], low[0] : high[0]].astype(np.float64)
-        part = part.reshape(*part.shape[:2], -1)
-        return [spline_filter(part[..., c]) for c in range(part.shape[2])], low[:, None]
+        part = np.moveaxis(part.reshape(*part.shape[:2], -1), 2, 0)
+        valid = np.isfinite(part).all(axis=0)
+        if not valid.all():
+            part = np.where(valid, part, part[:, valid].mean() if valid.any() else 0.0)
+        return _Window([spline_filter(plane) for plane in part], valid, low[:, None])
 
-    def _look(self, window: tuple[list[Matrix], Matrix], pose: Pose) -> Matrix:
-        """Sample the scene where the template's pixels fall: (C, N)."""
-        splines, low = window
-        places = pose.scene_from_template @ self.offsets + np.array([[pose.x], [pose.y]]) - low
-        return np.stack(
-            [map_coordinates(s, places[::-1], prefilter=False, mode="nearest") for s in splines]
-        )
+    def _places(self, pose: Pose) -> Matrix:
+        """Return (2, N) of (x, y): where the template's pixels fall in the scene."""
+        placed: Matrix = pose.scene_from_template @ self.offsets + [[pose.x], [pose.y]]
+        return placed
 
-    def _score(self, seen: Matrix) -> float:
-        """Correlate what is seen with the template."""
-        total = (self.weights**2).sum()
-        a, b = (
-            (v - (v * self.weights**2).sum(axis=1, keepdims=True) / total) * self.weights
-            for v in (self.values, seen)
+    def _look(self, window: _Window, pose: Pose) -> Matrix:
+        """Sample the scene where the template's pixels fall: (C, N), NaN at invalid pixels."""
+        places = (self._places(pose) - window.origin)[::-1]
+        seen = np.stack(
+            [map_coordinates(s, places, prefilter=False, mode="nearest") for s in window.splines]
         )
-        norm = math.sqrt((a * a).sum() * (b * b).sum())
-        return float((a * b).sum() / norm) if norm > 0 else 0.0
+        if not window.valid.all():
+            trust = map_coordinates(window.valid.astype(float), places, order=1, mode="nearest")
+            seen[:, trust < 1 - 1e-9] = np.nan
+        return seen
+
+    def _compare(self, seen: Matrix) -> tuple[float, Matrix]:
+        """Correlate what is seen with the template, and fill what is not from the template."""
+        valid = np.isfinite(seen[0])
+        weights = self.weights[valid]
+        if not weights.any():
+            return 0.0, np.zeros_like(seen)
+        means = [(v[:, valid] * weights**2).sum(axis=1) for v in (self.values, seen)]
+        expected, found = (
+            v - (m / (weights**2).sum())[:, None]
+            for v, m in zip((self.values, seen), means, strict=True)
+        )
+        a, b = expected[:, valid] * weights, found[:, valid] * weights
+        product, energy = float((a * b).sum()), float((a * a).sum())
+        norm = math.sqrt(energy * float((b * b).sum()))
+        gain = product / energy if energy > 0 else 0.0
+        filled = np.where(valid, found, gain * expected)
+        return (product / norm if norm > 0 else 0.0), filled
 
     def _step(self, seen: Matrix, pose: Pose) -> tuple[Pose, float]:
         """Solve for the motion that explains what is seen; also tell how far the outline moves."""

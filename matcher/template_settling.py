@@ -16,6 +16,7 @@ from matcher.types import Floats, Matrix
 
 _REACH = 3  # pixels around a peak that its interpolation uses
 _FINE = 10  # places a pixel that the interpolated peak is first looked for at
+_HOPELESS = 0.7  # share of the least score that a fit on a small level must reach
 _CURVED = -1e-7  # a peak flatter than this has no place below the pixel
 
 
@@ -40,15 +41,15 @@ class Settler:
     def __init__(self, template: Template, pyramid: Pyramid, ranges: Ranges, factor: int) -> None:
         """Prepare what all candidates share."""
         self._pyramid, self._ranges, self._factor = pyramid, ranges, factor
-        self._kernel = template.kernel()
+        self._kernel = template.kernel
         self._centre = template.centre
         if not ranges.still:
             factors = [f for f in (4, 2, 1) if f <= factor]
             self._aligners = {f: Aligner(template.shrink(f), ranges.freedom) for f in factors}
 
-    def __call__(self, pose: Pose) -> Settled:
-        """Settle one candidate."""
-        return self._settle_still(pose) if self._ranges.still else self._settle_free(pose)
+    def __call__(self, pose: Pose, least: float) -> Settled:
+        """Settle one candidate, or give up where a small level leaves no hope for a least score."""
+        return self._settle_still(pose) if self._ranges.still else self._settle_free(pose, least)
 
     def _settle_still(self, pose: Pose) -> Settled:
         """Score the whole pixels around the candidate, and interpolate about the best."""
@@ -66,12 +67,14 @@ class Settler:
         x, y = left + peak[1] + dx + self._centre[0], top + peak[0] + dy + self._centre[1]
         return Settled(Pose(x, y), float(scores[peak]), (fine_x, fine_y))
 
-    def _settle_free(self, pose: Pose) -> Settled:
+    def _settle_free(self, pose: Pose, least: float) -> Settled:
         """Fit the pose on ever larger levels."""
         score = 0.0
         for factor, aligner in self._aligners.items():
             fitted, score = aligner.fit(self._pyramid.level(factor), pose.at_level(factor))
             pose = fitted.at_level(1 / factor)
+            if abs(score) < _HOPELESS * least:
+                break
         turned = 180.0 - (180.0 - pose.angle_degrees) % 360.0  # into (-180, 180]
         return Settled(replace(pose, angle_degrees=turned), score, (True, True))
 

@@ -17,7 +17,7 @@ from matcher.types import Floats
 
 _STRIDE = 1.4  # pixels of the level that a corner moves from one pose to the next
 _LEAST_SIDE = 16  # pixels of a template's shorter side on the level that is searched
-_LEAST_PHASE = 0.5  # score that a template must keep when the level's grid is half a pixel off
+_LEAST_PHASE = 0.4  # score that a template must keep when the level's grid is half a pixel off
 
 
 class Pyramid:
@@ -161,7 +161,7 @@ def make_survey(
     if ranges.still:
         if any(t > s for t, s in zip(small.size, scene.size, strict=True)):
             return None
-        scores = scene.score_map(small.kernel())
+        scores = scene.score_map(small.kernel)
         scores = np.abs(scores) if ranges.either else scores
         loss = 0.0 if factor == 1 else 1 - 0.8 * phase
         return Survey(scores, None, [(0.0, 1.0)], small.centre, factor, loss)

@@ -22,7 +22,7 @@ from matcher.template_settling import Settled, Settler
 from matcher.template_survey import Pyramid, Ranges, Survey, make_survey
 from matcher.types import TemplateHit
 
-_TRIES = 10  # peaks settled for each hit that may be reported
+_TRIES = 2  # peaks settled for each hit that may be reported
 _EXACT = 1e-6  # scores of exact copies may fall this short of 1
 _ROUNDING = 1e-4  # more than a score map differs from the exact score
 
@@ -132,17 +132,25 @@ def search(
     many = isinstance(templates, (list, tuple))
     sources = list(templates) if isinstance(templates, (list, tuple)) else [templates]
     listed = _listed_masks(masks, len(sources), many)
-    pyramid = Pyramid(images.values(scene))
+    pyramid = Pyramid(_pixels(scene))
     hits: list[TemplateHit] = []
     reports = []
     for number, (source, mask) in enumerate(zip(sources, listed, strict=True)):
-        pixels, level = _same_channels(images.values(source), pyramid)
+        pixels, level = _same_channels(_pixels(source), pyramid)
         found, report = _search_one(make_template(pixels, mask), level, wanted, number)
         if report.status == "too large" and not many:
             raise ValueError(report.reason)
         hits += found
         reports.append(report)
     return TemplateSearch(hits, reports)
+
+
+def _pixels(source: object) -> Pixels:
+    """Take numbers as they are stored; arrays of grey or RGB pixels are not even copied."""
+    plain = isinstance(source, np.ndarray) and source.dtype.kind in "uif"
+    if plain and (source.ndim == 2 or (source.ndim == 3 and source.shape[2] == 3)):
+        return source
+    return images.values(source)
 
 
 def _listed_masks(masks: object, count: int, many: bool) -> list[NDArray[np.generic] | None]:
@@ -166,7 +174,7 @@ def _search_one(
     template: Template, pyramid: Pyramid, options: FindOptions, number: int
 ) -> tuple[list[TemplateHit], TemplateReport]:
     """Survey all poses on one level, then settle the peaks."""
-    if template.kernel().flat:
+    if template.kernel.flat:
         return [], TemplateReport("flat", "the template has no contrast under its mask")
     mode: Literal["exhaustive", "pyramid"] = (
         "exhaustive" if options.mode == "exhaustive" else "pyramid"
@@ -197,13 +205,13 @@ def _settle(
     rejected = 0.0
     for tried, candidate in enumerate(survey.candidates(options.threshold - _ROUNDING)):
         complete = len(found) >= options.max_hits
-        if tried >= _TRIES + _TRIES * options.max_hits or (
+        if tried >= _TRIES * (10 + options.max_hits) or (
             complete and candidate.score + survey.doubt <= min(abs(f.score) for f in found)
         ):
             break
         if any(overlap(f.pose, candidate.pose, size) > options.overlap for f in found):
             continue
-        one = settler(candidate.pose)
+        one = settler(candidate.pose, options.threshold)
         worth = abs(one.score) if options.contrast == "either" else one.score
         if worth < options.threshold - _EXACT:
             rejected = max(rejected, worth)

@@ -1,0 +1,196 @@
+"""Measure template search against OpenCV's matchTemplate, in one run: medians, ratios, errors.
+
+python scripts/bench_templates.py [exhaustive] [many] [pyramid] [turned] [stages]
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter, map_coordinates
+
+from matcher import correlation
+from matcher.correlation import Scene, make_kernel, make_plan, score_map
+from matcher.template_poses import Pose
+from matcher.templates import find
+
+Picture = NDArray[np.uint8]
+RUNS = 10
+
+
+def texture(height: int, width: int, seed: int, sigma: float = 1.5) -> Picture:
+    """Make smoothed noise, 0 to 255."""
+    noise = np.random.default_rng(seed).normal(size=(height, width)).astype(np.float32)
+    smooth = gaussian_filter(noise, sigma, mode="wrap")
+    low, high = smooth.min(), smooth.max()
+    return ((smooth - low) / (high - low) * 255).astype(np.uint8)
+
+
+def milliseconds(*calls: Callable[[], object]) -> list[float]:
+    """Time calls in turn, after a warm-up; medians."""
+    times = np.zeros((RUNS + 1, len(calls)))
+    for row in times:
+        for number, call in enumerate(calls):
+            start = time.perf_counter()
+            call()
+            row[number] = time.perf_counter() - start
+    return [float(t) for t in np.median(times[1:], axis=0) * 1e3]
+
+
+def opencv(template: NDArray[np.generic], scene: NDArray[np.generic]) -> NDArray[np.float32]:
+    """Score with OpenCV."""
+    return np.asarray(cv2.matchTemplate(scene, template, cv2.TM_CCOEFF_NORMED), np.float32)
+
+
+def exhaustive() -> None:
+    """Compare whole score maps."""
+    scene = texture(1080, 1920, 0)
+    print("exhaustive 1920 x 1080     template  opencv ms  ours ms  ratio  largest difference")
+    for kind in (np.uint8, np.float32):
+        picture = scene.astype(kind)
+        for side in (32, 64, 128, 256):
+            part = picture[300 : 300 + side, 500 : 500 + side].copy()
+            theirs, ours = milliseconds(
+                lambda p=part, s=picture: opencv(p, s), lambda p=part, s=picture: score_map(p, s)
+            )
+            apart = np.abs(opencv(part, picture) - score_map(part, picture)).max()
+            print(
+                f"  {kind.__name__:24} {side:8} {theirs:10.1f} {ours:8.1f} {ours / theirs:6.2f}"
+                f"  {apart:.0e}"
+            )
+    small = texture(240, 320, 1)
+    part = small[40:120, 50:130].copy()
+    theirs, ours = milliseconds(lambda: opencv(part, small), lambda: score_map(part, small))
+    print(f"  320 x 240                {80:8} {theirs:10.1f} {ours:8.1f} {ours / theirs:6.2f}")
+
+
+def many() -> None:
+    """Compare 50 templates in one scene."""
+    scene = texture(1080, 1920, 0)
+    print("50 templates               sides     opencv ms  ours ms  ratio  our own loop ms  gain")
+    for name, sides in (
+        ("64", [64] * 50),
+        ("32 to 128", list(np.linspace(32, 128, 50, dtype=int))),
+    ):
+        parts = [scene[8 * s : 9 * s, 10 * s : 11 * s].copy() for s in sides]
+
+        def together(parts: list[Picture] = parts) -> None:
+            prepared = Scene(scene)
+            for part in parts:
+                prepared.score_map(make_kernel(part))
+
+        times = []
+        for call in (
+            lambda p=parts: [opencv(part, scene) for part in p],
+            together,
+            lambda p=parts: [score_map(part, scene) for part in p],
+        ):
+            start = time.perf_counter()
+            call()
+            times.append(1e3 * (time.perf_counter() - start))
+        theirs, ours, loop = times
+        print(
+            f"  {name:24} {'':8} {theirs:10.0f} {ours:8.0f} {ours / theirs:6.2f}"
+            f" {loop:16.0f} {loop / ours:5.1f}"
+        )
+
+
+def pyramid(scenes: int = 100) -> None:
+    """Compare pyramid search with the best place of OpenCV's map, in random scenes."""
+    print(
+        f"pyramid, {scenes} scenes        template  opencv ms  ours ms  ratio  same peak (0.5 px)"
+    )
+    for side in (32, 64, 128, 256):
+        generator = np.random.default_rng(side)
+        agree, times = 0, np.zeros((scenes, 2))
+        base = texture(1080, 1920, side)
+        for number in range(scenes):
+            scene = np.roll(base, generator.integers(0, 1000, 2), (0, 1))
+            y, x = generator.integers(0, 1080 - side), generator.integers(0, 1920 - side)
+            part = scene[y : y + side, x : x + side].copy()
+            start = time.perf_counter()
+            _, _, _, best = cv2.minMaxLoc(opencv(part, scene))
+            middle = time.perf_counter()
+            hits = find(part, scene, mode="pyramid", max_hits=1)
+            times[number] = middle - start, time.perf_counter() - middle
+            half = (side - 1) / 2
+            agree += (
+                bool(hits)
+                and max(abs(hits[0].x - half - best[0]), abs(hits[0].y - half - best[1])) <= 0.5
+            )
+        theirs, ours = np.median(times, axis=0) * 1e3
+        print(
+            f"  {'':24} {side:8} {theirs:10.1f} {ours:8.1f} {ours / theirs:6.2f}"
+            f"  {agree} of {scenes}"
+        )
+
+
+def turned(trials: int = 50) -> None:
+    """Search the full circle for a 64-pixel template in a 640 x 480 scene."""
+    generator = np.random.default_rng(0)
+    errors, times = [], []
+    for seed in range(trials):
+        scene = texture(480, 640, seed).astype(np.float32)
+        centre, angle = generator.uniform((60, 60), (580, 420)), generator.uniform(-180, 180)
+        linear = Pose(0, 0, angle).scene_from_template
+        y, x = np.indices((64, 64)) - 31.5
+        places = np.einsum("ij,jhw->ihw", linear, np.stack([x, y])) + centre[:, None, None]
+        part = map_coordinates(scene, places[::-1], order=3)
+        start = time.perf_counter()
+        hits = find(part, scene, angles=(-180, 180))
+        times.append(time.perf_counter() - start)
+        if hits:
+            off = abs((hits[0].angle_degrees - angle + 180) % 360 - 180)
+            errors.append((off, np.hypot(hits[0].x - centre[0], hits[0].y - centre[1])))
+    worst = np.max(errors, axis=0)
+    print(
+        f"full circle, 64 px in 640 x 480: {np.median(times) * 1e3:.0f} ms median, "
+        f"{np.max(times) * 1e3:.0f} ms worst; found {len(errors)} of {trials}; "
+        f"worst errors {worst[0]:.3f} degrees, {worst[1]:.3f} px"
+    )
+
+
+def stages() -> None:
+    """Show where an exhaustive search spends its time."""
+    pixels = texture(1080, 1920, 0)
+    for side in (32, 64, 128, 256):
+        kernel = make_kernel(pixels[300 : 300 + side, 500 : 500 + side])
+        scene = Scene(pixels)
+        plan = make_plan(scene.size, kernel.size)
+        scene.score_map(kernel)
+        names = ["prepare", "norms", "transform", "correlate", "whole"]
+        times = milliseconds(
+            lambda: Scene(pixels),
+            lambda s=scene, k=kernel: correlation.inverse_norms(s.values, s.centre, k.size),
+            lambda s=scene, p=plan: s._transform(p),
+            lambda s=scene, k=kernel: s.score_map(k),
+            lambda k=kernel: Scene(pixels).score_map(k),
+        )
+        print(
+            f"stages, {side:3} px, tiles {plan.tile}: "
+            + ", ".join(f"{n} {t:.1f} ms" for n, t in zip(names, times, strict=True))
+        )
+
+
+def main() -> None:
+    """Run the parts that are named, or all."""
+    print(
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
+        f"{torch.get_num_threads()} threads; OpenCV {cv2.__version__}, torch {torch.__version__}"
+    )
+    cv2.setNumThreads(torch.get_num_threads())
+    parts = {f.__name__: f for f in (exhaustive, many, pyramid, turned, stages)}
+    for name in sys.argv[1:] or parts:
+        parts[name]()
+
+
+if __name__ == "__main__":
+    main()
