@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +87,8 @@ class Matches:
     def select(self, rows: NDArray[np.bool_] | NDArray[np.integer] | slice) -> Matches:
         """Keep some rows, in the order asked for: a boolean mask, row numbers or a slice."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: v[rows] for k, v in values.items() if isinstance(v, np.ndarray)})
+        kept: dict[str, Any] = {k: v[rows] for k, v in values.items() if isinstance(v, np.ndarray)}
+        return replace(self, **kept)
 
     def sorted(self) -> Matches:
         """Order by falling score; equal scores keep their order."""
