@@ -27,8 +27,9 @@ def hits(count):
 def test_arrays_are_written_without_rounding(tmp_path, matches):
     saved = np.load(storage.save_matches(matches, tmp_path / "new" / "matches.npz"))
 
-    assert set(saved) == {"points0", "points1", "scores", "indices", "untrained"}
-    for name in ("points0", "points1", "scores", "indices"):
+    arrays = {"points0", "points1", "scores", "indices"}
+    assert set(saved) == arrays | {"untrained", "quarter_turns"}
+    for name in arrays:
         np.testing.assert_array_equal(saved[name], getattr(matches, name))
 
 

@@ -314,6 +314,6 @@ def _save(page: Figure, path: str | Path, legend: Legend) -> Path:
     )
     drawn = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # in titles
+        warnings.filterwarnings("ignore", message="Glyph .* missing from ")  # in titles
         page.savefig(drawn, format=Path(path).suffix[1:] or "png")
     return write(path, drawn.getvalue())
