@@ -126,21 +126,20 @@ class Scores:
             The pairs. Of equal scores the lower token wins, in rows and in columns.
         """
         least = math.log(threshold) if threshold > 0 else -math.inf
+        best0 = torch.full_like(self.bias0, -math.inf)
         best1 = torch.full_like(self.bias1, -math.inf)
-        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        # Filled in place: small tensors that outlive a strip would keep its memory from being reused.
+        choice0 = torch.zeros_like(best0, dtype=torch.int64)
         for rows, strip in self.strips():
-            best0 = strip.amax(1)
+            best0[rows] = strip.amax(1)
             torch.maximum(best1, strip.amax(0), out=best1)
-            enough = best0 > least
-            if self.floor0 is not None:
-                enough &= best0 >= self.floor0[rows]
-            chosen = enough.nonzero().flatten()
-            found.append((chosen + rows.start, strip[chosen].argmax(1), best0[chosen]))
-        if not found:
-            none = torch.zeros(0, dtype=torch.int64, device=best1.device)
-            return CoarseMatches(none, none, best1.new_zeros(0))
-        row, column, score = (torch.cat(part) for part in zip(*found, strict=True))
+            enough = (best0[rows] > least).nonzero().flatten()
+            choice0[rows][enough] = strip[enough].argmax(1)
+        row = (best0 > least).nonzero().flatten()
+        column, score = choice0[row], best0[row]
         keep = score == best1[column]
+        if self.floor0 is not None:
+            keep &= score >= self.floor0[row]
         if self.floor1 is not None:
             keep &= score >= self.floor1[column]
         return _first_of_each_column(row[keep], column[keep], score[keep].exp().clamp_(max=1.0))
