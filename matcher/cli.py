@@ -33,6 +33,7 @@ from matcher.options import (
     OutFolder,
     Picture,
     RefineChoice,
+    Turns,
     Weights,
     fields_from,
     method_from,
@@ -103,6 +104,7 @@ def match_images(
     device: Device = "auto",
     weights: Weights = "default",
     refine: Annotated[bool, typer.Option(help="Move matches to sub-pixel places.")] = True,
+    turns: Turns = False,
     option: OptionItems = [],  # noqa: B006  typer copies it
 ) -> None:
     """Match two images."""
@@ -110,8 +112,8 @@ def match_images(
 
     masks = [None if mask is None else images.read_mask(mask) for mask in (mask0, mask1)]
     with terminal.working(f"loading {method}"):
-        chosen, fields = weights_from(weights), fields_from(option)
-        made = matching.create(method, device=device, weights=chosen, refine=refine, **fields)
+        options = {"weights": weights_from(weights), **fields_from(option)}
+        made = matching.create(method, device=device, refine=refine, turns=turns, **options)
     with terminal.working(f"matching by {method}"):
         start = time.perf_counter()
         found = matching.match(made, image0, image1, mask0=masks[0], mask1=masks[1])
@@ -175,6 +177,7 @@ def compare_methods(
         typer.Option(exists=True, dir_okay=False, help="Homography (3 x 3) or manifest."),
     ] = None,
     refine: Annotated[bool, typer.Option(help="Move matches to sub-pixel places.")] = True,
+    turns: Turns = False,
     device: Device = "auto",
     out: OutFolder = Path("runs/compare"),
 ) -> None:
@@ -184,7 +187,7 @@ def compare_methods(
     from matcher.types import Homography
 
     known = None if truth is None else read_truth(truth, image0, image1)
-    made = _build(methods_, device, refine)
+    made = _build(methods_, device, refine, turns)
     with terminal.working(f"comparing {', '.join(made)}"):
         found = compare(image0, image1, made, known, out=out)
     error = "corner error px" if isinstance(known, Homography) else "pose error °"
@@ -342,7 +345,9 @@ def _summary(name: str) -> str:
     return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
 
 
-def _build(names: str, device: str, refine: bool = False) -> dict[str, Matcher]:
+def _build(
+    names: str, device: str, refine: bool = False, turns: bool = False
+) -> dict[str, Matcher]:
     """Make methods, by the label of their rows."""
     from matcher import matching
 
@@ -350,8 +355,8 @@ def _build(names: str, device: str, refine: bool = False) -> dict[str, Matcher]:
     for label in names.split(","):
         name, fields = method_from(label)
         with terminal.working(f"loading {label}"):
-            method = matching.create(name, device=device, refine=refine, **fields)
-        made[f"{label} + refine" if refine else label] = method
+            method = matching.create(name, device=device, refine=refine, turns=turns, **fields)
+        made[" + ".join([label, *["turns"] * turns, *["refine"] * refine])] = method
     return made
 
 

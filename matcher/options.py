@@ -70,6 +70,7 @@ Methods = Annotated[
         help="Names with commas between; NAME:option=value too.",
     ),
 ]
+Turns = Annotated[bool, typer.Option("--turns", help="Try quarter turns of image 1 too.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Weights = Annotated[str, typer.Option(help="default, a file or folder, or none (random weights).")]
 Out = Annotated[

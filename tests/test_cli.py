@@ -132,6 +132,22 @@ def test_masks_say_where_matching_is_allowed(command, pair, tmp_path):
     assert np.load(out)["points0"][:, 0].max() < 81
 
 
+# GEO-13
+def test_turned_images_are_matched_on_request(command, pair, tmp_path):
+    turned, out = tmp_path / "turned.png", tmp_path / "compared"
+    with PilImage.open(pair[1]) as opened:
+        opened.rotate(180).save(turned)
+
+    plain = command("match", pair[0], turned, "-m", "ncc")[1]
+    code, said, _ = command("match", pair[0], turned, "-m", "ncc", "--turns")
+    table = command("compare", pair[0], turned, "-m", "ncc", "--turns", "--out", out)[1]
+
+    assert code == 0
+    assert int(said.split()[0]) > int(plain.split()[0]) + 20
+    assert "ncc + turns + refine" in table
+    assert (out / "ncc-turns-refine.png").exists()
+
+
 # IMG-03
 def test_damaged_files_end_with_1_and_one_line_that_names_them(command, pair, tmp_path):
     damaged = tmp_path / "damaged.png"
