@@ -152,9 +152,9 @@ def values(source: object) -> Matrix | Image:
 
 
 def grey(image: NDArray[Real]) -> NDArray[Real]:
-    """Weigh (H, W, 3) RGB to (H, W) by 0.299, 0.587, 0.114 (ITU-R BT.601); grey stays as it is."""
+    """Weigh (H, W, 3) RGB to C-ordered (H, W) by 0.299, 0.587, 0.114 (ITU-R BT.601)."""
     if image.ndim == 2:
-        return image
+        return np.ascontiguousarray(image)
     if image.ndim != 3 or image.shape[2] != 3:
         raise ValueError(f"image must be (H, W) or (H, W, 3), not {image.shape}")
     red, green, blue = np.moveaxis(image, 2, 0)

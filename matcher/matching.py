@@ -26,6 +26,7 @@ class Refined:
 
     def match(self, pairs: Sequence[tuple[Description, Description]]) -> list[Matches]:
         """Match with the wrapped method, then refine."""
+        pairs = list(pairs)
         found = self.method.match(pairs)
         return [
             matches

@@ -170,6 +170,7 @@ class Description:
             raise ValueError(
                 f"descriptors must be ({len(self.points)}, D), not {self.descriptors.shape}"
             )
+        object.__setattr__(self, "descriptors", np.ascontiguousarray(self.descriptors))
 
     def __len__(self) -> int:
         return len(self.points)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -187,6 +188,103 @@ def test_inputs_are_left_as_they_are(method) -> None:
         np.testing.assert_array_equal(array, copy)
     for each, points in zip(described, kept, strict=True):
         np.testing.assert_array_equal(each.points, points)
+
+
+def _backwards(array):
+    """Lay the same numbers out in falling memory."""
+    return None if array is None else array[::-1].copy()[::-1]
+
+
+def test_the_layout_of_arrays_in_memory_does_not_matter(method) -> None:  # IMG-07
+    image0, image1 = _pair()
+    views = [image[::-1, ::-1] for image in (image0, image1)]
+    mask = np.ones((144, 192), bool)
+    mask[:, :50] = False
+    described = method.describe([image0, image1])
+    turned = [
+        dataclasses.replace(
+            each,
+            **{name: _backwards(getattr(each, name))
+               for name in ("points", "scores", "descriptors", "scales", "angles")},
+        )
+        for each in described
+    ]  # fmt: skip
+
+    found = _match(method, *views, [mask[:, ::-1], None])
+
+    copies = [view.copy() for view in views]
+    _assert_equal(found, _match(method, *copies, [mask[:, ::-1].copy(), None]))
+    _assert_equal(*method.match([tuple(turned), tuple(described)]))
+
+
+def _assert_equal(found, expected):
+    for field in dataclasses.fields(expected):
+        np.testing.assert_array_equal(getattr(found, field.name), getattr(expected, field.name))
+
+
+def test_masks_of_another_size_are_stretched(method, request) -> None:  # KPT-09
+    if _name(request) == "loftr":
+        pytest.skip("loftr refuses masks of another size")
+    image0, image1 = _pair()
+    mask = np.zeros((144, 192), bool)
+    mask[:, 96:] = True
+
+    half = _match(method, image0, image1, [mask[::2, ::2], None])
+
+    assert len(half) > 0
+    _assert_equal(half, _match(method, image0, image1, [mask, None]))
+
+
+def test_indices_lead_to_the_points_that_they_name(method) -> None:  # ATT-02
+    images = [*_pair(), _picture(64, 80, 3)]
+    described = method.describe(images)
+    pairs = [(described[i], described[j]) for i, j in ((2, 0), (0, 1), (1, 2))]
+
+    for (description0, description1), found in zip(pairs, method.match(pairs), strict=True):
+        if found.indices is None:
+            pytest.skip("the method matches places, not listed points")
+        away0 = found.points0 - description0.points[found.indices[:, 0]]
+        away1 = found.points1 - description1.points[found.indices[:, 1]]
+        # no place is farther from its keypoint than a cell of the coarser of XFeat*'s scales
+        assert np.abs(away0).max(initial=0) < 8 / 0.6
+        assert np.abs(away1).max(initial=0) < 8 / 0.6
+        assert all(len(set(rows)) == len(rows) for rows in found.indices.T.tolist())
+
+
+def _with_last_point(description, point):
+    points = description.points.copy()
+    points[-1] = point
+    return dataclasses.replace(description, points=points)
+
+
+def test_what_no_image_holds_is_refused_by_name(method, request) -> None:  # KPT-07, KPT-11
+    if _name(request) == "loftr":
+        pytest.skip("its tokens are cells of its own maps")
+    described0, described1 = method.describe([*_pair()])
+    last = len(described0) - 1
+    wide = np.pad(described1.descriptors, ((0, 0), (0, 1)))
+    edge = method.match([(_with_last_point(described0, (191.4, -0.4)), described1)])[0]
+
+    for point in ((192, 5), (5, -0.6), (np.nan, 5)):
+        with pytest.raises(ValueError, match=f"point {last} of description 0 at .* is outside its"):
+            method.match([(_with_last_point(described0, point), described1)])
+    with pytest.raises(ValueError, match=rf"description 1, made by .*, has {wide.shape[1]}$"):
+        method.match([(described0, dataclasses.replace(described1, descriptors=wide))])
+    assert np.isfinite(edge.points0).all()
+    assert np.isfinite(edge.scores).all()
+
+
+def test_tuples_will_do_and_generators_are_taken_or_refused(method) -> None:  # PKG-06
+    images = _pair()
+    described = method.describe(list(images))
+    pairs = [tuple(described)]
+    expected = method.match(pairs)[0]
+
+    _assert_equal(method.match((tuple(method.describe(images, (None, None))),))[0], expected)
+    with pytest.raises(TypeError, match="generator"):
+        method.describe(image for image in images)
+    with contextlib.suppress(TypeError):
+        _assert_equal(method.match(pair for pair in pairs)[0], expected)
 
 
 def test_colour_and_grey_are_taken(method) -> None:

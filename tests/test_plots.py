@@ -51,6 +51,22 @@ def test_any_number_of_matches_between_unlike_images_is_drawn(tmp_path, count):
     assert (middle[100] != middle[-100]).any() or count == 5000
 
 
+def test_images_lie_side_by_side_and_lines_end_at_their_points(tmp_path):  # CLI-02
+    image0, image1 = np.full((480, 640), 255, np.uint8), np.full((300, 1200, 4), 255, np.uint8)
+    one = Matches(np.array([[100.0, 400]]), np.array([[900.0, 30]]), np.ones(1))
+
+    path = plots.draw_matches(image0, image1, one, tmp_path / "x.png", inliers=np.ones(1, bool))
+
+    blue = [int(plots._BLUE[i : i + 2], 16) for i in (1, 3, 5)]
+    drawn = pixels_of(path)
+    rows, columns = np.nonzero(np.abs(drawn - blue).max(2) < 40)
+    line = rows < 0.9 * drawn.shape[0]  # the legend has its dot below
+    height = 1600 / (640 / 480 + 1200 / 300)  # of both images, without the gap between them
+    ends = [columns[line].min(), columns[line].max(), np.ptp(rows[line])]
+    expected = [100 / 480, 640 / 480 + 900 / 300, 400 / 480 - 30 / 300]
+    np.testing.assert_allclose(np.array(ends) / height, expected, atol=0.03)
+
+
 def test_colours_tell_right_wrong_and_unknown_apart(tmp_path):
     image = np.full((100, 100), 255, np.uint8)
     matches = matches_between(3, (100, 100), (100, 100))

@@ -44,6 +44,15 @@ def test_each_image_of_a_batch_has_its_size_and_the_share_its_effect() -> None:
     torch.testing.assert_close(found[1], (points[1] - torch.tensor([100.0, 320])) / (0.7 * 640))
 
 
+def test_points_are_normalised_by_their_image_whatever_points_there_are() -> None:  # ATT-08
+    points = torch.rand(1, 9, 2) * WIDE
+    points[0, -1] = WIDE[0]
+
+    assert torch.equal(
+        normalise_points(points, WIDE)[:, :-1], normalise_points(points[:, :-1], WIDE)
+    )
+
+
 def test_sizes_that_do_not_fit_the_points_are_refused() -> None:
     with pytest.raises(ValueError, match=r"sizes must be \(B 2\) with B=2, N=5, not \(3, 2\)"):
         normalise_points(torch.zeros(2, 5, 2), torch.ones(3, 2))

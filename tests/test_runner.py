@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image as PilImage
+from scipy.ndimage import map_coordinates
 
+import matcher
 from matcher import images
 from matcher.cameras import transfer
 from matcher.evaluation import session as session_module
@@ -151,6 +153,31 @@ def test_results_are_in_pixels_of_the_files(tmp_path, texture) -> None:  # GEO-1
     assert record.score.errors[0][0] < 0.01
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "long_side"),
+    [("ncc", {}, 400), ("superglue", {}, 400), ("loftr", {"max_side": 400}, None)],
+)
+def test_a_model_from_a_working_size_maps_original_pixels(
+    tmp_path, texture, name, options, long_side
+) -> None:  # GEO-12
+    grains = [texture(600, 800, seed, sigma) for seed, sigma in enumerate((2.5, 6, 15))]
+    picture = np.mean(grains, axis=0)
+    truth = np.array([[1.1, 0.1, -20], [-0.05, 0.8, 12], [1e-5, 2e-5, 1]])
+    y, x = np.indices((500, 1000))
+    back = transfer(np.linalg.inv(truth), np.stack([x.ravel(), y.ravel()], 1)).reshape(500, 1000, 2)
+    seen = map_coordinates(picture, back[..., ::-1].transpose(2, 0, 1), order=3, mode="constant")
+    for file, pixels in (("a.png", picture), ("b.png", seen)):
+        PilImage.fromarray(pixels.round().clip(0, 255).astype(np.uint8)).save(tmp_path / file)
+    pair = Pair("one", tmp_path / "a.png", tmp_path / "b.png", Homography(truth), "g")
+    method = matcher.create(name, device="cpu", refine=False, **options)
+
+    settings = Settings(long_side=long_side, refine="on")
+    record = evaluate({"m": method}, [pair], settings).records[0]
+
+    assert record.score.matches > 50
+    assert record.score.errors[0][0] <= 1  # mean corner error, of 800 x 600 in 1000 x 500
+
+
 def test_measuring_in_resized_pixels_flatters_by_the_factor(tmp_path, texture) -> None:  # EVA-04
     for name in "ab":
         PilImage.fromarray(texture(400, 800, ord(name))).save(tmp_path / f"{name}.png")
@@ -162,6 +189,8 @@ def test_measuring_in_resized_pixels_flatters_by_the_factor(tmp_path, texture) -
 
     assert original.records[0].score.errors[0][0] == pytest.approx(4, abs=1e-3)
     assert resized.records[0].score.errors[0][0] == pytest.approx(2, abs=1e-3)
+    assert "measure='original'" in tables.markdown(original)
+    assert "measure='resized'" in tables.markdown(resized)
 
 
 def pose_pair(folder, texture):
@@ -190,6 +219,14 @@ def test_poses_are_measured_in_either_frame(tmp_path, texture, measure) -> None:
 
     assert record.score.reason == "ok"
     assert record.score.errors[0][0] < 0.5
+
+
+def test_the_report_of_calibrated_pairs_tells_their_focal_lengths(
+    tmp_path, texture
+) -> None:  # EVA-06
+    evaluation = evaluate({"f": two_planes}, [pose_pair(tmp_path, texture)], AS_THEY_ARE)
+
+    assert "focal lengths 300 to 300 px" in tables.markdown(evaluation)
 
 
 @pytest.mark.parametrize(("rule", "error"), [("common", 0), ("strict", 180)])

@@ -107,7 +107,7 @@ def network_maps(
     groups: dict[torch.Size, list[tuple[int, Tensor]]] = defaultdict(list)
     for number, image in enumerate(images):
         grey = image if image.ndim == 2 else image.mean(axis=2)  # as published
-        ready = torch.from_numpy(np.require(grey, requirements="W"))[None, None].to(device)
+        ready = torch.from_numpy(np.require(grey, requirements=["C", "W"]))[None, None].to(device)
         if scale != 1:
             size = [max(1, round(side * scale)) for side in image.shape[:2]]
             ready = F.interpolate(ready, size, mode="bilinear", align_corners=False)

@@ -66,7 +66,7 @@ class SparseMatcher:
     ) -> ScoreMap:
         """Compare the keypoint nearest to `point0` with all keypoints of image 1, by cosines."""
         description0, description1 = pair
-        self._check(pair)
+        check_pair(self.name, self.front_end.channels, pair)
         scores = np.zeros(len(description1), np.float32)
         if len(description0):
             distances = np.linalg.norm(description0.points - np.asarray(point0), axis=1)
@@ -77,7 +77,7 @@ class SparseMatcher:
 
     def _match(self, description0: Description, description1: Description) -> Matches:
         pair = (description0, description1)
-        self._check(pair)
+        check_pair(self.name, self.front_end.channels, pair)
         untrained = self._untrained or description0.untrained or description1.untrained
         if not len(description0) or not len(description1):
             return Matches.empty(untrained=untrained)
@@ -95,17 +95,6 @@ class SparseMatcher:
             linear1_from_0=_linear_maps(description0, description1, assigned.indices),
             untrained=untrained,
         ).sorted()
-
-    def _check(self, pair: tuple[Description, Description]) -> None:
-        """Refuse descriptors of another front end, and points that are not in the image."""
-        for number, description in enumerate(pair):
-            channels = description.descriptors.shape[1]
-            if channels != self.front_end.channels:
-                raise ValueError(
-                    f"{self.name} matches descriptors of {self.front_end.channels} channels; "
-                    f"description {number}, made by {description.method}, has {channels}"
-                )
-            _check_inside(number, description)
 
 
 @dataclass(frozen=True)
@@ -186,6 +175,27 @@ class Nearest:
             close = torch.cdist(points[best], points) <= self.options.exclusion
             similarity = similarity.masked_fill(close, -torch.inf)
         return similarity.scatter(1, best[:, None], -torch.inf)
+
+
+def check_pair(method: str, channels: int, pair: tuple[Description, Description]) -> None:
+    """Refuse what a method cannot match, before anything is computed.
+
+    Args:
+        method: Its name, for the message.
+        channels: Of the descriptors that it takes.
+        pair: What is to be matched.
+
+    Raises:
+        ValueError: Descriptors of another front end, or points that are not in the image.
+    """
+    for number, description in enumerate(pair):
+        found = description.descriptors.shape[1]
+        if found != channels:
+            raise ValueError(
+                f"{method} matches descriptors of {channels} channels; "
+                f"description {number}, made by {description.method}, has {found}"
+            )
+        _check_inside(number, description)
 
 
 def _check_inside(number: int, description: Description) -> None:

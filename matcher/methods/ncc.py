@@ -20,6 +20,7 @@ from torch import Tensor
 from matcher import correlation, features
 from matcher.features import corners
 from matcher.methods._options import split
+from matcher.methods._sparse import check_pair
 from matcher.refinement import RefineOptions, refine
 from matcher.types import Description, Image, Mask, Matches, Places, Points, ScoreMap
 
@@ -111,7 +112,11 @@ class NCC:
         return features.describe(self.name, self.front_end, images, masks)
 
     def match(self, pairs: Sequence[tuple[Description, Description]]) -> list[Matches]:
-        """Match pairs of described images."""
+        """Match pairs of described images.
+
+        Raises:
+            ValueError: A description is not of such patches, or has points outside its image.
+        """
         return [self._match(*pair) for pair in pairs]
 
     def match_points(self, pair: tuple[Description, Description], points0: Points) -> Places:
@@ -144,6 +149,7 @@ class NCC:
         return ScoreMap(points1, scores.ravel(), (scores.shape[0], scores.shape[1]), "NCC")
 
     def _match(self, description0: Description, description1: Description) -> Matches:
+        check_pair(self.name, self.front_end.channels, (description0, description1))
         listed = self.options.candidates == "corners"
         candidates = description1.points if listed else self._pixels(description1)
         if not len(description0) or not len(candidates):

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from matcher import features
+from matcher.methods._sparse import check_pair
 from matcher.methods._superglue import Model, official, random, trained
-from matcher.nn.devices import choose_device
+from matcher.nn.devices import choose_device, choose_precision
 from matcher.nn.pointsets import PointSet
 from matcher.nn.superglue import Architecture, Assigned, Config
 from matcher.types import Description, Image, Mask, Matches, ScoreMap
@@ -40,7 +41,8 @@ class Options:
         threshold: Least probability of a match; None for the preset's own.
         sinkhorn_steps: Iterations of the transport; None for the preset's own.
         adaptive: Stop early for easy pairs and drop points without a partner. Modern layers only.
-        precision: Type of the products; the transport and positions stay float32.
+        precision: Type of the products; the transport and positions stay float32. float16 is for
+            GPUs: on a CPU it is float32, and the log says so.
     """
 
     preset: Literal["modern", "published", "official-outdoor", "official-indoor"] = "modern"
@@ -94,7 +96,7 @@ class SuperGlueMatcher:
         self._threshold = model.threshold
         self.network = model.network.folded().to(device)
         self._device = device
-        self._precision: torch.dtype = getattr(torch, precision)
+        self._precision = choose_precision(precision, device)
 
     def describe(
         self, images: Sequence[Image], masks: Sequence[Mask | None] | None = None
@@ -103,7 +105,11 @@ class SuperGlueMatcher:
         return features.describe("superglue", self.front_end, images, masks)
 
     def match(self, pairs: Sequence[tuple[Description, Description]]) -> list[Matches]:
-        """Match pairs of described images, several at a time on a GPU."""
+        """Match pairs of described images, several at a time on a GPU.
+
+        Raises:
+            ValueError: Descriptors of another front end, or points outside their image.
+        """
         size = _PAIRS_AT_ONCE.get(self._device.type, 1)
         order = sorted(range(len(pairs)), key=lambda number: _tokens(pairs[number]))
         found: dict[int, Matches] = {}
@@ -131,6 +137,8 @@ class SuperGlueMatcher:
     @torch.inference_mode()
     def _assign(self, pairs: Sequence[tuple[Description, Description]]) -> Assigned:
         """Run the network on some pairs."""
+        for pair in pairs:
+            check_pair("superglue", self.front_end.channels, pair)
         image0, image1 = (self._stack([pair[side] for pair in pairs]) for side in (0, 1))
         low = self._precision != torch.float32
         with torch.autocast(self._device.type, self._precision, enabled=low):
@@ -139,14 +147,7 @@ class SuperGlueMatcher:
 
     def _stack(self, descriptions: Sequence[Description]) -> PointSet:
         """Pad descriptions to one length, and move them to the network's type and device."""
-        wanted = self.network.config.input_channels
         counts = [len(description) for description in descriptions]
-        for description in descriptions:
-            if description.descriptors.shape[1] != wanted:
-                raise ValueError(
-                    f"descriptors must be (N, {wanted}), as {self.front_end.name} gives them, "
-                    f"not {description.descriptors.shape}"
-                )
         real = np.arange(max(counts)) < np.asarray(counts)[:, None]
         sizes = [description.size[::-1] for description in descriptions]
         return PointSet(

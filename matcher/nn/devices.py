@@ -1,8 +1,12 @@
-"""Choose the device that networks run on."""
+"""Choose the device that networks run on, and the precision of their products there."""
 
 from __future__ import annotations
 
+import logging
+
 import torch
+
+_log = logging.getLogger(__name__)
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -36,3 +40,15 @@ def choose_device(name: str = "auto") -> torch.device:
             f"device {name!r} is not on this machine; device='auto' takes the best that is"
         )
     return device
+
+
+def choose_precision(name: str, device: torch.device) -> torch.dtype:
+    """Turn "float32", "float16" or "bfloat16" into the type that products have on a device.
+
+    CPUs have no fast products of float16: there it is float32, and the log says so.
+    """
+    if name == "float16" and device.type == "cpu":
+        _log.warning("precision float16 is for GPUs; products on the CPU stay float32")
+        return torch.float32
+    precision: torch.dtype = getattr(torch, name)
+    return precision
