@@ -177,6 +177,20 @@ def test_corners_are_those_of_opencv() -> None:
     assert nearest.max() <= 1.5
 
 
+def test_angles_and_scales_come_in_any_form(shifted_pair) -> None:  # PKG-06
+    image0, image1 = shifted_pair(100, 120, 5, 3)
+
+    forms = ((1.0, 1.2), [1.0, 1.2], np.array([1.0, 1.2]), (scale for scale in (1.0, 1.2)))
+    found = [
+        matcher.match(matcher.create("ncc", scales=form, angles_degrees=range(2)), image0, image1)
+        for form in forms
+    ]
+
+    assert len(found[0]) > 20
+    for each in found[1:]:
+        np.testing.assert_array_equal(each.points1, found[0].points1)
+
+
 @pytest.mark.parametrize(
     ("option", "message"),
     [

@@ -58,6 +58,8 @@ class Options:
             raise ValueError(f"candidates must be 'corners' or 'pixels', not {self.candidates!r}")
         if self.window is not None and self.window <= 0:
             raise ValueError(f"window must be more than 0 pixels, not {self.window}")
+        for name in ("angles_degrees", "scales"):  # of any form, read once
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         if not self.angles_degrees or not self.scales or min(self.scales) <= 0:
             raise ValueError("angles_degrees and scales must not be empty, and scales more than 0")
         if not -1 <= self.min_score <= 1:
