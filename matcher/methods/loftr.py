@@ -12,8 +12,7 @@ Presets: "light" starts from published XFeat and LighterGlue weights and ships w
 from __future__ import annotations
 
 import math
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,62 +22,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from matcher import assets, images
+from matcher import images
+from matcher.methods._loftr_presets import PRESETS, start_weights
 from matcher.methods._scales import Scaled
 from matcher.methods._tiles import Tiled
-from matcher.nn import loftr, loftr_light
 from matcher.nn.coarse_to_fine import CoarseToFine, Maps, View
 from matcher.nn.devices import choose_device
 from matcher.nn.streaming import BUDGET, CoarseMatches
 from matcher.types import Description, Floats, Image, Mask, Matcher, Matches, Points, ScoreMap
-from matcher.weights import load_strict, state_dict
-
-TOKENS = 1000  # of the light preset: what each number costs and gains is in its card
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A network and the decisions that it was trained with.
-
-    Attributes:
-        make: Makes the network with random weights.
-        threshold: Least score of a match.
-        border: Cells along the edges of both images that never match.
-        tokens: Most cells an image that are looked at; None for all.
-        file: The checkpoint that the user brings; empty where the package has the weights.
-    """
-
-    make: Callable[[], loftr.LoFTR | loftr_light.LoftrLight]
-    threshold: float
-    border: int = 0
-    tokens: int | None = None
-    file: str = ""
-
-
-def _recipe() -> dict[str, Any]:
-    """Read how the light network is made and where it starts."""
-    path = assets.folder("models") / "loftr-light" / "recipe.toml"
-    return tomllib.loads(path.read_text("utf-8"))
-
-
-def _published(config: loftr.Config, file: str) -> Preset:
-    """Make the preset of a published checkpoint: the authors' threshold and border."""
-    return Preset(lambda: loftr.LoFTR(config), threshold=0.2, border=2, file=file)
-
-
-PRESETS: Mapping[str, Preset] = {
-    # LighterGlue's threshold
-    "light": Preset(
-        lambda: loftr_light.LoftrLight(loftr_light.Config(**_recipe()["network"])),
-        threshold=0.1,
-        tokens=TOKENS,
-    ),
-    "official-outdoor": _published(loftr.OUTDOOR, "outdoor_ds.ckpt or kornia's loftr_outdoor.ckpt"),
-    "official-indoor": _published(loftr.OUTDOOR, "indoor_ds.ckpt or kornia's loftr_indoor.ckpt"),
-    "official-indoor-new": _published(loftr.INDOOR_NEW, "indoor_ds_new.ckpt"),
-    "official-outdoor-ot": _published(loftr.OPTIMAL_TRANSPORT, "outdoor_ot.ckpt"),
-    "official-indoor-ot": _published(loftr.OPTIMAL_TRANSPORT, "indoor_ot.ckpt"),
-}
+from matcher.weights import load_strict
 
 
 @dataclass(frozen=True)
@@ -126,30 +78,12 @@ def build(*, device: str, weights: str | Path | None, **options: Any) -> Matcher
     place = choose_device(device)
     network = PRESETS[chosen.preset].make()
     if weights is not None:
-        load_strict(network, _state(chosen.preset, weights), f"loftr {chosen.preset}")
+        load_strict(network, start_weights(chosen.preset, weights), f"loftr {chosen.preset}")
     network.prepare().to(place)
     method: Matcher = Loftr(network, chosen, place, untrained=weights is None)
     if chosen.tile is not None:
         method = Tiled(method, chosen.tile, chosen.overlap)
     return Scaled(method, chosen.scales) if chosen.scales else method
-
-
-def _state(preset: str, weights: str | Path) -> Mapping[str, Tensor]:
-    """Read the weights of a preset.
-
-    Raises:
-        ValueError: They are not in the package, and the user named no file.
-    """
-    file = PRESETS[preset].file
-    if file and weights == "default":
-        raise ValueError(f"preset {preset!r} needs weights=FILE: {file}")
-    if file:
-        return loftr.published_state(state_dict(weights))
-    if weights == "default":
-        recipe = _recipe()
-        begin = {part: state_dict(name) for part, name in recipe["start"].items()}
-        return loftr_light.start(**begin, layers=recipe["network"]["layers"])
-    return state_dict(weights)
 
 
 class Places(NamedTuple):

@@ -1,0 +1,80 @@
+"""The networks that `loftr` can be, with the decisions that each was trained with."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from matcher import assets
+from matcher.nn import loftr, loftr_light
+from matcher.weights import state_dict
+
+TOKENS = 1000  # of the light preset: what each number costs and gains is in its card
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A network and the decisions that it was trained with.
+
+    Attributes:
+        make: Makes the network with random weights.
+        threshold: Least score of a match.
+        border: Cells along the edges of both images that never match.
+        tokens: Most cells an image that are looked at; None for all.
+        file: The checkpoint that the user brings; empty where the package has the weights.
+    """
+
+    make: Callable[[], loftr.LoFTR | loftr_light.LoftrLight]
+    threshold: float
+    border: int = 0
+    tokens: int | None = None
+    file: str = ""
+
+
+def _recipe() -> dict[str, Any]:
+    """Read how the light network is made and where it starts."""
+    path = assets.folder("models") / "loftr-light" / "recipe.toml"
+    return tomllib.loads(path.read_text("utf-8"))
+
+
+def _published(config: loftr.Config, file: str) -> Preset:
+    """Make the preset of a published checkpoint: the authors' threshold and border."""
+    return Preset(lambda: loftr.LoFTR(config), threshold=0.2, border=2, file=file)
+
+
+PRESETS: Mapping[str, Preset] = {
+    # LighterGlue's threshold
+    "light": Preset(
+        lambda: loftr_light.LoftrLight(loftr_light.Config(**_recipe()["network"])),
+        threshold=0.1,
+        tokens=TOKENS,
+    ),
+    "official-outdoor": _published(loftr.OUTDOOR, "outdoor_ds.ckpt or kornia's loftr_outdoor.ckpt"),
+    "official-indoor": _published(loftr.OUTDOOR, "indoor_ds.ckpt or kornia's loftr_indoor.ckpt"),
+    "official-indoor-new": _published(loftr.INDOOR_NEW, "indoor_ds_new.ckpt"),
+    "official-outdoor-ot": _published(loftr.OPTIMAL_TRANSPORT, "outdoor_ot.ckpt"),
+    "official-indoor-ot": _published(loftr.OPTIMAL_TRANSPORT, "indoor_ot.ckpt"),
+}
+
+
+def start_weights(preset: str, weights: str | Path) -> Mapping[str, Tensor]:
+    """Read the weights of a preset.
+
+    Raises:
+        ValueError: They are not in the package, and the user named no file.
+    """
+    file = PRESETS[preset].file
+    if file and weights == "default":
+        raise ValueError(f"preset {preset!r} needs weights=FILE: {file}")
+    if file:
+        return loftr.published_state(state_dict(weights))
+    if weights == "default":
+        recipe = _recipe()
+        begin = {part: state_dict(name) for part, name in recipe["start"].items()}
+        return loftr_light.start(**begin, layers=recipe["network"]["layers"])
+    return state_dict(weights)
