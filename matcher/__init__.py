@@ -57,7 +57,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'matcher' has no attribute {name!r}")
-    module = importlib.import_module(f"matcher.{_HOME[name]}")
+    try:
+        module = importlib.import_module(f"matcher.{_HOME[name]}")
+    except ModuleNotFoundError as error:
+        message = f"matcher.{name} needs {error.name}, which `pip install tiepoint` brings"
+        raise ImportError(message, name=error.name) from error
     return getattr(module, "names" if name == "list_methods" else name)
 
 

@@ -74,6 +74,8 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, ModuleNotFoundError):
+            return terminal.fail(f"{error}; `pip install tiepoint` brings it", 1)
         kind = "" if isinstance(error, OSError | ValueError | ImportError) else type(error).__name__
         return terminal.fail(f"{kind}: {error}".lstrip(": "), 1)
     return code if isinstance(code, int) else 0

@@ -22,7 +22,7 @@ class Refined:
         self, images: Sequence[Image], masks: Sequence[Mask | None] | None = None
     ) -> list[Description]:
         """Describe with the wrapped method."""
-        return self.method.describe(images, masks)
+        return self.method.describe(list(images), None if masks is None else list(masks))
 
     def match(self, pairs: Sequence[tuple[Description, Description]]) -> list[Matches]:
         """Match with the wrapped method, then refine."""

@@ -25,6 +25,9 @@ def test_the_python_examples_of_the_readme_run_and_find_something(monkeypatch):
 
     assert len(names["matches"]) > 100
     assert len(names["hits"]) == 1
+    assert names["refined"].refined.mean() > 0.8
+    assert names["turned"].quarter_turns == 2
+    assert len(names["copies"]) == 2
 
 
 def test_the_commands_and_methods_of_the_readme_are_those_there_are(capsys):

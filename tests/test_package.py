@@ -136,6 +136,30 @@ print([f.found for f in doctor.diagnose() if f.subject == "OpenCV"][0])
     assert "import cv2 fails" in result.stdout or "not installed" in result.stdout
 
 
+# PKG-03
+def test_without_torch_methods_are_listed_and_their_use_says_what_is_missing():
+    blocked = """
+import sys
+sys.modules["torch"] = None
+import matcher
+from matcher import cli
+cli.run(["methods"])
+try:
+    matcher.create("loftr")
+except ImportError as error:
+    print(error)
+print(cli.run(["doctor"]))
+"""
+
+    result = run_python(blocked, cwd=ROOT)
+
+    assert "\nloftr " in result.stdout
+    assert "matcher.create needs torch, which `pip install tiepoint` brings" in result.stdout
+    assert result.stdout.endswith("\n1\n")
+    assert "torch" in result.stderr
+    assert "`pip install tiepoint` brings it" in result.stderr
+
+
 def test_an_optional_package_that_fails_inside_is_not_called_missing(tmp_path, monkeypatch):
     (tmp_path / "cv2.py").write_text("import a_package_that_is_nowhere")
     monkeypatch.syspath_prepend(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.integrate import trapezoid
 
 from matcher.evaluation import statistics
 from matcher.evaluation.statistics import (
@@ -22,7 +23,7 @@ def trapezoid_auc(errors, threshold):
     ordered, recall = np.r_[0, ordered], np.r_[0, recall]
     last = np.searchsorted(ordered, threshold)
     x, y = np.r_[ordered[:last], threshold], np.r_[recall[:last], recall[last - 1]]
-    return np.trapezoid(y, x) / threshold
+    return trapezoid(y, x) / threshold
 
 
 def test_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
