@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import map_coordinates, spline_filter
 
-from matcher.correlation import Kernel, Pixels, make_kernel
+from matcher.correlation_kernel import Kernel, Pixels, make_kernel
 from matcher.types import Matrix, Points
 
 _SAMPLES = 4096  # pixels of a template that take part in a fit: enough for 0.01 pixel
@@ -62,13 +63,13 @@ class Template:
     """A template at one level of the pyramid.
 
     Attributes:
-        pixels: (h, w) or (h, w, C) float64.
+        pixels: (h, w) or (h, w, C).
         weights: (h, w) float64 in [0, 1].
         centre: (x, y) of the whole template's centre in these pixels.
         masked: True where the weights are not all alike.
     """
 
-    pixels: NDArray[np.float64]
+    pixels: Pixels
     weights: Matrix
     centre: tuple[float, float]
     masked: bool
@@ -127,7 +128,7 @@ def make_template(pixels: Pixels, mask: NDArray[np.generic] | None) -> Template:
     """Take a template's pixels and weights; pixels that are not finite get weight 0.
 
     Raises:
-        ValueError: The mask is unusable; see `matcher.correlation.make_kernel`.
+        ValueError: The mask is unusable; see `matcher.correlation_kernel.make_kernel`.
     """
     weights = make_kernel(pixels, mask).weights
     h, w = pixels.shape[:2]
@@ -137,7 +138,7 @@ def make_template(pixels: Pixels, mask: NDArray[np.generic] | None) -> Template:
     return Template(finite, even, ((w - 1) / 2, (h - 1) / 2), masked)
 
 
-def shrink(pixels: Pixels, factor: int) -> NDArray[np.floating]:
+def shrink(pixels: Pixels, factor: int) -> Pixels:
     """Average squares of `factor` x `factor` pixels; rows and columns left over are dropped.
 
     Args:
@@ -150,12 +151,12 @@ def shrink(pixels: Pixels, factor: int) -> NDArray[np.floating]:
     height, width = pixels.shape[0] // factor, pixels.shape[1] // factor
     work = np.float32 if np.can_cast(pixels.dtype, np.float32) else np.float64
     adding = np.uint16 if pixels.dtype == np.uint8 else work  # holds the sum of up to 256 pixels
-    rows = pixels[: height * factor, : width * factor]
+    rows: NDArray[Any] = pixels[: height * factor, : width * factor]
     with np.errstate(invalid="ignore"):  # infinite pixels
-        sums = np.add(rows[::factor], rows[1::factor], dtype=adding)
+        sums: NDArray[Any] = np.add(rows[::factor], rows[1::factor], dtype=adding)
         for row in range(2, factor):
             sums += rows[row::factor]
-        result = sums[:, ::factor].astype(work)
+        result: NDArray[Any] = sums[:, ::factor].astype(work)
         for column in range(1, factor):
             result += sums[:, column::factor]
     result /= factor * factor
@@ -252,7 +253,7 @@ class Aligner:
         high = np.ceil(places.max(axis=1)).astype(int) + _MARGIN + 1
         part = scene[low[1] : high[1], low[0] : high[0]].astype(np.float64)
         part = np.moveaxis(part.reshape(*part.shape[:2], -1), 2, 0)
-        valid = np.isfinite(part).all(axis=0)
+        valid: NDArray[np.bool_] = np.all(np.isfinite(part), axis=0)
         if not valid.all():
             part = np.where(valid, part, part[:, valid].mean() if valid.any() else 0.0)
         return _Window([spline_filter(plane) for plane in part], valid, low[:, None])

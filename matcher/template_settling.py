@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import make_interp_spline
 
-from matcher.correlation import Kernel, Pixels, Scene
+from matcher.correlation import Scene
+from matcher.correlation_kernel import Kernel, Pixels
 from matcher.template_poses import Aligner, Pose, Template
 from matcher.template_survey import Pyramid, Ranges
 from matcher.types import Floats, Matrix

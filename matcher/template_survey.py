@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matcher import images
-from matcher.correlation import Pixels, Scene, make_kernel
+from matcher.correlation import Scene
+from matcher.correlation_kernel import Pixels, make_kernel
 from matcher.template_poses import Freedom, Pose, Template, shrink
 from matcher.types import Floats
 
@@ -52,8 +53,13 @@ class Pyramid:
         if self._levels[1].ndim == 2:
             return self
         if self._grey is None:
-            self._grey = Pyramid(images.grey(self._levels[1]))
+            self._grey = Pyramid(grey(self._levels[1]))
         return self._grey
+
+
+def grey(pixels: Pixels) -> Pixels:
+    """Weigh colours to grey in floating point, (H, W, 3) to (H, W)."""
+    return images.grey(pixels.astype(np.result_type(pixels.dtype, np.float32)))
 
 
 @dataclass(frozen=True)

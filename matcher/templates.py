@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matcher import images
-from matcher.correlation import Pixels
+from matcher.correlation_kernel import Pixels
 from matcher.template_poses import Pose, Template, make_template
 from matcher.template_settling import Settled, Settler
-from matcher.template_survey import Pyramid, Ranges, Survey, make_survey
+from matcher.template_survey import Pyramid, Ranges, Survey, grey, make_survey
 from matcher.types import TemplateHit
 
 _TRIES = 2  # peaks settled for each hit that may be reported
@@ -147,10 +147,10 @@ def search(
 
 def _pixels(source: object) -> Pixels:
     """Take numbers as they are stored; arrays of grey or RGB pixels are not even copied."""
-    plain = isinstance(source, np.ndarray) and source.dtype.kind in "uif"
-    if plain and (source.ndim == 2 or (source.ndim == 3 and source.shape[2] == 3)):
-        return source
-    return images.values(source)
+    if not isinstance(source, np.ndarray) or source.dtype.kind not in "uif":
+        return images.values(source)
+    plain = source.ndim == 2 or (source.ndim == 3 and source.shape[2] == 3)
+    return source if plain else images.values(source)
 
 
 def _listed_masks(masks: object, count: int, many: bool) -> list[NDArray[np.generic] | None]:
@@ -167,7 +167,7 @@ def _same_channels(pixels: Pixels, pyramid: Pyramid) -> tuple[Pixels, Pyramid]:
     """Turn what is in colour to grey where the other is grey."""
     if pixels.ndim == pyramid.level(1).ndim:
         return pixels, pyramid
-    return (images.grey(pixels), pyramid) if pixels.ndim == 3 else (pixels, pyramid.grey())
+    return (grey(pixels), pyramid) if pixels.ndim == 3 else (pixels, pyramid.grey())
 
 
 def _search_one(

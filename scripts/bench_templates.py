@@ -10,6 +10,8 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import cv2
 import numpy as np
@@ -17,12 +19,14 @@ import torch
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter, map_coordinates
 
-from matcher import correlation
-from matcher.correlation import Scene, make_kernel, make_plan, score_map
+from matcher.correlation import Scene, score_map
+from matcher.correlation_kernel import make_kernel
+from matcher.correlation_tiles import make_plan
 from matcher.template_poses import Pose
 from matcher.templates import find
+from matcher.window_norms import inverse_norms
 
-Picture = NDArray[np.uint8]
+Picture = NDArray[Any]
 RUNS = 10
 
 
@@ -31,7 +35,8 @@ def texture(height: int, width: int, seed: int, sigma: float = 1.5) -> Picture:
     noise = np.random.default_rng(seed).normal(size=(height, width)).astype(np.float32)
     smooth = gaussian_filter(noise, sigma, mode="wrap")
     low, high = smooth.min(), smooth.max()
-    return ((smooth - low) / (high - low) * 255).astype(np.uint8)
+    picture: Picture = ((smooth - low) / (high - low) * 255).astype(np.uint8)
+    return picture
 
 
 def milliseconds(*calls: Callable[[], object]) -> list[float]:
@@ -45,7 +50,7 @@ def milliseconds(*calls: Callable[[], object]) -> list[float]:
     return [float(t) for t in np.median(times[1:], axis=0) * 1e3]
 
 
-def opencv(template: NDArray[np.generic], scene: NDArray[np.generic]) -> NDArray[np.float32]:
+def opencv(template: Picture, scene: Picture) -> Picture:
     """Score with OpenCV."""
     return np.asarray(cv2.matchTemplate(scene, template, cv2.TM_CCOEFF_NORMED), np.float32)
 
@@ -59,7 +64,7 @@ def exhaustive() -> None:
         for side in (32, 64, 128, 256):
             part = picture[300 : 300 + side, 500 : 500 + side].copy()
             theirs, ours = milliseconds(
-                lambda p=part, s=picture: opencv(p, s), lambda p=part, s=picture: score_map(p, s)
+                partial(opencv, part, picture), partial(score_map, part, picture)
             )
             apart = np.abs(opencv(part, picture) - score_map(part, picture)).max()
             print(
@@ -82,25 +87,32 @@ def many() -> None:
     ):
         parts = [scene[8 * s : 9 * s, 10 * s : 11 * s].copy() for s in sides]
 
-        def together(parts: list[Picture] = parts) -> None:
-            prepared = Scene(scene)
-            for part in parts:
-                prepared.score_map(make_kernel(part))
-
         times = []
-        for call in (
-            lambda p=parts: [opencv(part, scene) for part in p],
-            together,
-            lambda p=parts: [score_map(part, scene) for part in p],
-        ):
+        for call in (_opencv_loop, _together, _own_loop):
             start = time.perf_counter()
-            call()
+            call(parts, scene)
             times.append(1e3 * (time.perf_counter() - start))
         theirs, ours, loop = times
         print(
             f"  {name:24} {'':8} {theirs:10.0f} {ours:8.0f} {ours / theirs:6.2f}"
             f" {loop:16.0f} {loop / ours:5.1f}"
         )
+
+
+def _opencv_loop(parts: list[Picture], scene: Picture) -> None:
+    for part in parts:
+        opencv(part, scene)
+
+
+def _own_loop(parts: list[Picture], scene: Picture) -> None:
+    for part in parts:
+        score_map(part, scene)
+
+
+def _together(parts: list[Picture], scene: Picture) -> None:
+    prepared = Scene(scene)
+    for part in parts:
+        prepared.score_map(make_kernel(part))
 
 
 def pyramid(scenes: int = 100) -> None:
@@ -169,10 +181,10 @@ def stages() -> None:
         names = ["prepare", "norms", "transform", "correlate", "whole"]
         times = milliseconds(
             lambda: Scene(pixels),
-            lambda s=scene, k=kernel: correlation.inverse_norms(s.values, s.centre, k.size),
-            lambda s=scene, p=plan: s._transform(p),
-            lambda s=scene, k=kernel: s.score_map(k),
-            lambda k=kernel: Scene(pixels).score_map(k),
+            partial(inverse_norms, scene.values, scene.centre, kernel.size),
+            partial(lambda s, p: list(s._transform(p)), scene, plan),
+            partial(scene.score_map, kernel),
+            partial(lambda k: Scene(pixels).score_map(k), kernel),
         )
         print(
             f"stages, {side:3} px, tiles {plan.tile}: "
