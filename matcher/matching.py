@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from matcher import images, methods
 from matcher.methods._turns import Turned
 from matcher.refinement import refine as refine_matches
-from matcher.types import Description, Image, Mask, Matcher, Matches, ScoreMap
+from matcher.types import (
+    Description,
+    Image,
+    Mask,
+    Matcher,
+    Matches,
+    Places,
+    PointMatcher,
+    Points,
+    ScoreMap,
+)
 
 
 class Refined:
@@ -34,6 +47,21 @@ class Refined:
             else refine_matches(matches, description0.image, description1.image)
             for matches, (description0, description1) in zip(found, pairs, strict=True)
         ]
+
+    def match_points(self, pair: tuple[Description, Description], points0: Points) -> Places:
+        """Find points of the caller's own with the wrapped method, then refine those that were found.
+
+        Raises:
+            ValueError: The wrapped method matches only points that it finds itself.
+        """
+        if not isinstance(self.method, PointMatcher):
+            raise ValueError("this method cannot be asked about given points; ncc and loftr can")
+        places = self.method.match_points(pair, points0)
+        rows = np.flatnonzero(places.valid)
+        found = Matches(np.asarray(points0)[rows], places.points1[rows], places.scores[rows])
+        points1 = places.points1.copy()
+        points1[rows] = refine_matches(found, pair[0].image, pair[1].image).points1
+        return replace(places, points1=points1)
 
     def score_map(
         self, pair: tuple[Description, Description], point0: tuple[float, float]

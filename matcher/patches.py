@@ -43,7 +43,7 @@ def blur(image: Tensor, sigma: float) -> Tensor:
     rows = padded[..., :width] * weights[0]
     for shift, weight in enumerate(weights[1:], 1):
         rows.add_(padded[..., shift : shift + width], alpha=weight)
-    blurred = rows[..., :height, :] * weights[0]
+    blurred: Tensor = rows[..., :height, :] * weights[0]
     for shift, weight in enumerate(weights[1:], 1):
         blurred.add_(rows[..., shift : shift + height, :], alpha=weight)
     return blurred

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -239,6 +239,15 @@ class Matcher(Protocol):
         self, pair: tuple[Description, Description], point0: tuple[float, float]
     ) -> ScoreMap:
         """Score every place of image 1 for one point (x, y) of image 0."""
+        ...
+
+
+@runtime_checkable
+class PointMatcher(Matcher, Protocol):
+    """A method that also finds points of the caller's own choice."""
+
+    def match_points(self, pair: tuple[Description, Description], points0: Points) -> Places:
+        """Find where points (K, 2) of image 0 lie in image 1."""
         ...
 
 

@@ -223,8 +223,6 @@ def _assert_equal(found, expected):
 
 
 def test_masks_of_another_size_are_stretched(method, request) -> None:  # KPT-09
-    if _name(request) == "loftr":
-        pytest.skip("loftr refuses masks of another size")
     image0, image1 = _pair()
     mask = np.zeros((144, 192), bool)
     mask[:, 96:] = True

@@ -211,3 +211,23 @@ def test_bad_options_are_named(option, message) -> None:
 
 def test_descriptors_follow_the_device() -> None:
     assert corners.build(device="auto").device in (torch.device("cpu"), torch.device("cuda"))
+
+
+def test_refined_methods_answer_for_given_points_to_a_fraction(shifted_pair) -> None:  # CTF-15
+    image0, image1 = (image / np.float32(255) for image in shifted_pair(150, 200, 12, -7))
+    method = matcher.create("ncc", scales=(1.0,))
+    asked = np.array([[60.25, 60.5], [100.0, 75.75], [-9.0, 20.0]], np.float32)
+
+    places = method.match_points(tuple(method.describe([image0, image1])), asked)
+
+    assert places.valid.tolist()[:2] == [True, True]
+    np.testing.assert_allclose(places.points1[:2], np.add(asked[:2], (12, -7)), atol=0.1)
+
+
+def test_methods_that_choose_their_own_points_say_so(shifted_pair) -> None:
+    pytest.importorskip("cv2")
+    image0, image1 = (image / np.float32(255) for image in shifted_pair(64, 64, 0, 0))
+    method = matcher.create("orb")
+
+    with pytest.raises(ValueError, match="cannot be asked about given points; ncc and loftr can"):
+        method.match_points(tuple(method.describe([image0, image1])), np.zeros((1, 2)))

@@ -54,11 +54,18 @@ class Choice:
         if mask is not None:
             keep &= mask[rows, columns]
         if self.min_contrast > 0:
-            contrast = _contrast(pictures.grey(image))
-            keep &= contrast[rows // _CELL, columns // _CELL] >= self.min_contrast
+            keep &= contrast_at(points, pictures.grey(image)) >= self.min_contrast
         kept = np.flatnonzero(keep)
         order = np.argsort(-scores[kept], kind="stable")
         return kept[order[: self.max_keypoints]]
+
+
+def contrast_at(points: Points, image: Image) -> Floats:
+    """Measure the contrast (N,) of a grey image (H, W) near points (N, 2): see `Choice.min_contrast`."""
+    height, width = image.shape
+    columns, rows = np.clip(np.rint(points), 0, [width - 1, height - 1]).astype(np.int64).T
+    near: Floats = _contrast(image)[rows // _CELL, columns // _CELL]
+    return near
 
 
 def _contrast(image: Image) -> Floats:

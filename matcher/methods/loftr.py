@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,13 +23,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from matcher import images
+from matcher.features import fit_masks
+from matcher.features._choice import Choice, contrast_at
 from matcher.methods._loftr_presets import PRESETS, start_weights
 from matcher.methods._scales import Scaled
+from matcher.methods._sparse import check_pair
 from matcher.methods._tiles import Tiled
 from matcher.nn.coarse_to_fine import CoarseToFine, Maps, View
 from matcher.nn.devices import choose_device
 from matcher.nn.streaming import BUDGET, CoarseMatches
-from matcher.types import Description, Floats, Image, Mask, Matcher, Matches, Points, ScoreMap
+from matcher.types import (
+    Description,
+    Floats,
+    Image,
+    Mask,
+    Matcher,
+    Matches,
+    Places,
+    Points,
+    ScoreMap,
+)
 from matcher.weights import load_strict
 
 
@@ -41,7 +54,7 @@ class Options:
     threshold: float | None = None  # least score, in [0, 1]
     border: int | None = None  # cells along the edges that never match
     tokens: int | None = (
-        None  # most cells an image that are looked at: time grows with their square
+        None  # most cells of an image that are looked at: time grows with their square
     )
     max_side: int | None = (
         None  # larger images are shrunk to this long side before they are described
@@ -86,21 +99,6 @@ def build(*, device: str, weights: str | Path | None, **options: Any) -> Matcher
     return Scaled(method, chosen.scales) if chosen.scales else method
 
 
-class Places(NamedTuple):
-    """Where given points of image 0 lie in image 1, in the order they were given.
-
-    Attributes:
-        points1: (K, 2) float32 pixels of image 1; NaN where not valid.
-        scores: (K,) float32 in [0, 1].
-        valid: (K,) bool: the score reached the threshold, and the place is inside image 1 and its
-            mask.
-    """
-
-    points1: Points
-    scores: Floats
-    valid: NDArray[np.bool_]
-
-
 class Loftr:
     """The method; see the module."""
 
@@ -123,13 +121,11 @@ class Loftr:
         self, images: Sequence[Image], masks: Sequence[Mask | None] | None = None
     ) -> list[Description]:
         """Run the CNN on each image and keep the cells that count."""
-        given = masks if masks is not None else [None] * len(images)
-        return [self._describe(image, mask) for image, mask in zip(images, given, strict=True)]
+        fitted = fit_masks(images, masks)
+        return [self._describe(image, mask) for image, mask in zip(images, fitted, strict=True)]
 
     def _describe(self, image: Image, mask: Mask | None) -> Description:
         grey = images.grey(image)
-        if mask is not None and mask.shape != grey.shape:
-            raise ValueError(f"mask must be {grey.shape} like its image, not {mask.shape}")
         seen = images.resize(grey, self._seen_size(grey.shape))
         maps = self.network.describe(torch.from_numpy(seen)[None, None].to(self.device))
         cells, points = (
@@ -140,6 +136,7 @@ class Loftr:
         priority = np.ones(len(cells), np.float32)
         if maps.priority is not None:
             priority = maps.priority.flatten().float().cpu().numpy()
+            allowed &= contrast_at(points, grey) >= Choice.min_contrast
         chosen = _best(np.where(allowed, priority, -1.0), self.tokens)
         coarse = maps.coarse.flatten(0, 1).float().cpu().numpy()  # (h * w, C)
         kept: dict[str, NDArray[np.generic]] = {
@@ -177,6 +174,7 @@ class Loftr:
         return [self._match(*pair) for pair in pairs]
 
     def _match(self, description0: Description, description1: Description) -> Matches:
+        check_pair(self.name, self.network.channels, (description0, description1))
         views = self._view(description0), self._view(description1)
         if not (len(description0) and len(description1)):
             return Matches.empty(untrained=self.untrained)

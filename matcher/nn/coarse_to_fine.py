@@ -52,6 +52,7 @@ class CoarseToFine(Protocol):
 
     stride: int  # pixels between cells
     centre: float  # pixel (x and y) of the middle of cell (0, 0)
+    channels: int  # of the coarse features
 
     def describe(self, image: Tensor) -> Maps:
         """Compute the maps of a (1, 1, H, W) grey image in [0, 1]."""

@@ -175,6 +175,7 @@ class LoFTR(nn.Module):
     def __init__(self, config: Config = OUTDOOR) -> None:
         super().__init__()
         self.config = config
+        self.channels = config.dims[2]
         self.backbone = ResNetFPN(config.dims)
         self.loftr_coarse = Transformer(config.dims[2], config.heads, config.layers)
         self.coarse_matching = CoarseHead(config)

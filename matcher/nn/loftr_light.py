@@ -39,6 +39,7 @@ class LoftrLight(nn.Module):
     """The whole network, in the steps of the `Matcher` interface."""
 
     stride = xfeat.STRIDE
+    channels = xfeat.CHANNELS
     centre = (xfeat.STRIDE - 1) / 2
 
     def __init__(self, config: Config | None = None) -> None:
