@@ -19,7 +19,7 @@ def nearest_rows(points: Tensor) -> Tensor:
     count = min(NEIGHBOURS, len(places) - 1)
     if count < 1:
         return torch.zeros((len(points), 0), dtype=torch.long, device=points.device)
-    rows = KDTree(places).query(places, count + 1)[1][:, 1:]
+    rows = np.asarray(KDTree(places).query(places, count + 1)[1])[:, 1:]
     return torch.from_numpy(rows).to(points.device)
 
 
