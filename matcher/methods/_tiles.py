@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 from matcher import images as pixels
 from matcher.types import Description, Image, Mask, Matcher, Matches, Points, ScoreMap
@@ -181,7 +181,7 @@ def merge(parts: Sequence[Matches], radius: float) -> Matches:
 def _rivals(matches: Matches, part: NDArray[np.int64], radius: float) -> NDArray[np.int64]:
     """List (R, 2) rows too near each other, the better first, in rising order of the worse."""
     near = [
-        cKDTree(points).query_pairs(radius, output_type="ndarray")
+        KDTree(points).query_pairs(radius, output_type="ndarray")
         for points in (matches.points0, matches.points1)
         if len(points)
     ]

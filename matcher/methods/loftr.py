@@ -243,7 +243,9 @@ class Loftr:
         if "coarse" in description.maps:
             flat = torch.unique(torch.cat([flat, wanted]))
             tokens = torch.from_numpy(np.asarray(description.maps["coarse"])).to(self.device)[flat]
-            points = self._seen_pixels(np.asarray(description.maps["points"]), description)[flat]
+            points = self._seen_pixels(description.maps["points"].astype(np.float32), description)[
+                flat
+            ]
             listed = torch.stack([flat % columns, flat // columns], dim=1)
             view = View(tokens, listed, points, view.size, view.fine)
         row_of[flat] = torch.arange(len(flat), device=self.device)
@@ -343,7 +345,7 @@ def _given_pixels(points: Tensor, seen: tuple[int, ...], size: tuple[int, ...]) 
 def _inside(points: Points, size: tuple[int, ...], mask: Mask | None) -> NDArray[np.bool_]:
     """Tell which (K, 2) points lie on a pixel of the image, and of its mask."""
     nearest = np.floor(points + 0.5)
-    inside: NDArray[np.bool_] = ((nearest >= 0) & (nearest < [size[1], size[0]])).all(1)
+    inside = np.logical_and(nearest >= 0, nearest < [size[1], size[0]]).all(axis=1)
     if mask is not None:
         columns, rows = np.where(inside[:, None], nearest, 0).astype(np.int64).T
         inside &= mask[rows, columns]
