@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from matcher import images
-from matcher.cameras import transfer
-from matcher.fitting import fit_homography
-from matcher.solvers import Estimator
+from matcher.geometry.cameras import transfer
+from matcher.geometry.fitting import fit_homography
+from matcher.geometry.solvers import Estimator
+from matcher.geometry.verification import MIN_INLIERS, verify
 from matcher.types import Image, Mask, Matcher, Matches, Matrix
-from matcher.verification import MIN_INLIERS, verify
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter, map_coordinates
 
 from matcher.correlation import Scene, score_map
-from matcher.correlation_kernel import make_kernel
-from matcher.correlation_tiles import make_plan
-from matcher.template_poses import Pose
+from matcher.correlation.kernel import make_kernel
+from matcher.correlation.tiles import make_plan
+from matcher.correlation.window_norms import inverse_norms
 from matcher.templates import find
-from matcher.window_norms import inverse_norms
+from matcher.templates.poses import Pose
 
 Picture = NDArray[Any]
 RUNS = 10

@@ -10,10 +10,10 @@ import pytest
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
-from matcher import correlation
 from matcher.correlation import Scene, score_map
-from matcher.correlation_kernel import make_kernel
-from matcher.correlation_tiles import make_plan
+from matcher.correlation import scene as correlation
+from matcher.correlation.kernel import make_kernel
+from matcher.correlation.tiles import make_plan
 
 
 def direct_scores(template, scene, mask=None):

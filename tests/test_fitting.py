@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from matcher import cameras, consensus, fitting, geometry
-from matcher.fits import Reason
-from matcher.fitting import Estimator
-from matcher.geometry import Pose
-from matcher.solvers import BACKENDS
+from matcher.geometry import cameras, consensus, fitting
+from matcher.geometry import two_view as geometry
+from matcher.geometry.fits import Reason
+from matcher.geometry.fitting import Estimator
+from matcher.geometry.solvers import BACKENDS
+from matcher.geometry.two_view import Pose
+from matcher.geometry.verification import verify
 from matcher.types import Matches
-from matcher.verification import verify
 
 INTRINSICS = np.array([[500.0, 0, 320], [0, 500, 240], [0, 0, 1]])
 OTHER = np.array([[900.0, 0, 300], [0, 900, 260], [0, 0, 1]])

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from matcher import cameras, geometry
-from matcher.geometry import Pose
+from matcher.geometry import cameras
+from matcher.geometry import two_view as geometry
+from matcher.geometry.two_view import Pose
 
 INTRINSICS = np.array([[500.0, 0, 320], [0, 500, 240], [0, 0, 1]])
 OTHER = np.array([[900.0, 0, 300], [0, 880, 260], [0, 0, 1]])

@@ -9,7 +9,9 @@ import pytest
 from PIL import Image as PilImage
 
 import matcher
-from matcher import cli, fitting, geometry
+from matcher import cli
+from matcher.geometry import fitting
+from matcher.geometry import two_view as geometry
 from matcher.types import Matches
 
 POINTS = np.random.default_rng(0).uniform(0, 100, (12, 2))

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from matcher import assets, images, methods, refine
-from matcher.cameras import transfer
-from matcher.fitting import fit_homography
+from matcher.geometry.cameras import transfer
+from matcher.geometry.fitting import fit_homography
 from matcher.methods import _tiles
 from matcher.methods.loftr import PRESETS, Loftr, Options
 from matcher.nn import fine

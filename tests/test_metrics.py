@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from matcher import cameras
 from matcher.evaluation import calibration, metrics
 from matcher.evaluation.truth import reprojection_errors, squared_epipolar_errors, true_places
-from matcher.geometry import Pose
+from matcher.geometry import cameras
+from matcher.geometry.two_view import Pose
 from matcher.types import DenseMap, Homography, Matches, TwoView, TwoViewDepth, Unrelated
 
 INTRINSICS = np.array([[500.0, 0, 319.5], [0, 500, 239.5], [0, 0, 1]])

@@ -24,8 +24,7 @@ CHECKOUT = pytest.mark.skipif(
 ROWS = (
     {"types", "shapes", "assets", "extras"},
     set(),
-    {"correlation", "refinement", "methods", "matching"}
-    | {"templates", "template_poses", "template_settling", "template_survey"},
+    {"correlation", "refinement", "templates", "methods", "matching", "instances"},
     {"datasets", "synthesis", "evaluation", "sfm", "export", "explore", "doctor", "licences"},
     {"training"},
     {"terminal", "options", "cli", "__main__"},

@@ -16,7 +16,6 @@ from scipy.ndimage import map_coordinates
 
 import matcher
 from matcher import images
-from matcher.cameras import transfer
 from matcher.evaluation import session as session_module
 from matcher.evaluation import tables
 from matcher.evaluation.identity import identity
@@ -24,6 +23,7 @@ from matcher.evaluation.records import Outcome, Record, RecordFile
 from matcher.evaluation.runner import evaluate, read_evaluation
 from matcher.evaluation.session import Session
 from matcher.evaluation.settings import Settings
+from matcher.geometry.cameras import transfer
 from matcher.matching import Refined
 from matcher.types import (
     DenseMap,

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from matcher import assets, features, images, methods, weights
-from matcher.fits import Reason
+from matcher.geometry.fits import Reason
+from matcher.geometry.verification import verify
 from matcher.methods import superglue
 from matcher.methods._superglue import trained
 from matcher.methods.superglue import Options, SuperGlueMatcher, build
@@ -22,7 +23,6 @@ from matcher.nn.pointsets import PointSet
 from matcher.nn.superglue import Config, SuperGlue, published_state
 from matcher.nn.superglue_published import TokenNorm
 from matcher.nn.superpoint import SuperPoint
-from matcher.verification import verify
 
 SIZE = torch.tensor([[640.0, 480.0]])
 SMALL = Config("modern", input_channels=32, channels=32, heads=2, layers=4, sinkhorn_steps=20)

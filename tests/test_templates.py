@@ -11,9 +11,9 @@ import torch
 from scipy.ndimage import map_coordinates
 
 import matcher
-from matcher.template_poses import Pose, make_template, shrink
-from matcher.template_settling import peak_offset
 from matcher.templates import FindOptions, find, overlap, search
+from matcher.templates.poses import Pose, make_template, shrink
+from matcher.templates.settling import peak_offset
 from matcher.types import TemplateHit
 
 MODES = ["exhaustive", "pyramid"]

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from matcher import fitting, images, storage
+from matcher import images, storage
 from matcher.evaluation import metrics
 from matcher.evaluation.environment import PeakMemory
 from matcher.evaluation.scoring import Frame, score
@@ -21,6 +21,7 @@ from matcher.evaluation.session import Described, Method, describe, match_descri
 from matcher.evaluation.settings import Settings
 from matcher.evaluation.truth import reprojection_errors
 from matcher.explore.plots import draw_matches
+from matcher.geometry import fitting
 from matcher.types import Floats, Homography, Mask, Matches, Truth, TwoView
 
 Result = TypeVar("Result")

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial import KDTree
 
-from matcher.cameras import transfer
 from matcher.evaluation.truth import reprojection_errors, true_places
-from matcher.geometry import (
+from matcher.geometry.cameras import transfer
+from matcher.geometry.two_view import (
     Pose,
     baseline_error_degrees,
     rotation_error_degrees,

@@ -25,7 +25,7 @@ from matcher.evaluation.identity import identity
 from matcher.evaluation.records import Record, RecordFile, finite
 from matcher.evaluation.session import Method, Session
 from matcher.evaluation.settings import Settings
-from matcher.fitting import Estimator
+from matcher.geometry.fitting import Estimator
 from matcher.matching import Refined
 from matcher.types import DenseMap, Pair, TwoViewDepth
 

@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from matcher import fitting, images
-from matcher.cameras import resize_homography, scale_intrinsics
+from matcher import images
 from matcher.evaluation import metrics
 from matcher.evaluation.records import Kind, Score
 from matcher.evaluation.settings import PRECISION_PIXELS, Settings
 from matcher.evaluation.truth import reprojection_errors
-from matcher.fits import Fit
+from matcher.geometry import fitting
+from matcher.geometry.cameras import resize_homography, scale_intrinsics
+from matcher.geometry.fits import Fit
+from matcher.geometry.verification import verify
 from matcher.types import Homography, Matches, Truth, TwoView, Unrelated
-from matcher.verification import verify
 
 Size = tuple[int, int]  # height, width
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from matcher.fitting import Estimator
+from matcher.geometry.fitting import Estimator
 
 PRECISION_PIXELS = (1.0, 3.0, 5.0)
 HOMOGRAPHY_PIXELS = (1.0, 3.0, 5.0)

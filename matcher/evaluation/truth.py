@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from matcher.cameras import homogeneous, transfer
-from matcher.geometry import Pose, fundamental_from_pose, symmetric_distance
+from matcher.geometry.cameras import homogeneous, transfer
+from matcher.geometry.two_view import Pose, fundamental_from_pose, symmetric_distance
 from matcher.types import (
     DenseMap,
     Homography,

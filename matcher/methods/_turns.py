@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
+from matcher.geometry.verification import Verdict, verify
 from matcher.types import Description, Image, Mask, Matcher, Matches, Points, ScoreMap
-from matcher.verification import Verdict, verify
 
 ENOUGH = 30  # verified inliers with which a pair needs no turning
 

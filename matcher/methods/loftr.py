@@ -345,7 +345,9 @@ def _given_pixels(points: Tensor, seen: tuple[int, ...], size: tuple[int, ...]) 
 def _inside(points: Points, size: tuple[int, ...], mask: Mask | None) -> NDArray[np.bool_]:
     """Tell which (K, 2) points lie on a pixel of the image, and of its mask."""
     nearest = np.floor(points + 0.5)
-    inside = np.logical_and(nearest >= 0, nearest < [size[1], size[0]]).all(axis=1)
+    inside: NDArray[np.bool_] = np.all(
+        np.logical_and(nearest >= 0, nearest < [size[1], size[0]]), axis=1
+    )
     if mask is not None:
         columns, rows = np.where(inside[:, None], nearest, 0).astype(np.int64).T
         inside &= mask[rows, columns]

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matcher import images
-from matcher.correlation_kernel import Pixels
-from matcher.template_poses import Pose, Template, make_template
-from matcher.template_settling import Settled, Settler
-from matcher.template_survey import Pyramid, Ranges, Survey, grey, make_survey
+from matcher.correlation.kernel import Pixels
+from matcher.templates.poses import Pose, Template, make_template
+from matcher.templates.settling import Settled, Settler
+from matcher.templates.survey import Pyramid, Ranges, Survey, grey, make_survey
 from matcher.types import TemplateHit
 
 _TRIES = 2  # peaks settled for each hit that may be reported

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from matcher.solvers import Estimator
+from matcher.geometry.solvers import Estimator
 from matcher.types import Matrix
 
 _BATCH = 128  # samples tried at once

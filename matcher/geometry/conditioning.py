@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from matcher.cameras import rays, transfer
-from matcher.geometry import (
+from matcher.geometry.cameras import rays, transfer
+from matcher.geometry.two_view import (
     Pose,
     decompose_homography,
     essential_from_pose,

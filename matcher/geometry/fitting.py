@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from matcher.cameras import check_intrinsics, transfer
-from matcher.conditioning import (
+from matcher.geometry.cameras import check_intrinsics, transfer
+from matcher.geometry.conditioning import (
     Bools,
     Conditioning,
     condition,
@@ -28,10 +28,10 @@ from matcher.conditioning import (
     turn_between,
     turn_homography,
 )
-from matcher.consensus import affine_maps, similarity_maps, solve_plane_map
-from matcher.fits import Fit, Reason, Sample
-from matcher.geometry import Pose, essential_from_pose, sampson_distance
-from matcher.solvers import Estimator, solve_fundamental, solve_homography, solve_pose
+from matcher.geometry.consensus import affine_maps, similarity_maps, solve_plane_map
+from matcher.geometry.fits import Fit, Reason, Sample
+from matcher.geometry.solvers import Estimator, solve_fundamental, solve_homography, solve_pose
+from matcher.geometry.two_view import Pose, essential_from_pose, sampson_distance
 from matcher.types import Matrix
 
 __all__ = [
@@ -212,7 +212,7 @@ def fit_pose(
 ) -> Fit[Pose]:
     """Fit the pose of camera 1 seen from camera 0.
 
-    Points of a lens with distortion go through `matcher.cameras.undistort` first.
+    Points of a lens with distortion go through `matcher.geometry.cameras.undistort` first.
 
     Args:
         points0: (N, 2) pixels of image 0.

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import map_coordinates, spline_filter
 
-from matcher.correlation_kernel import Kernel, Pixels, make_kernel
+from matcher.correlation.kernel import Kernel, Pixels, make_kernel
 from matcher.types import Matrix, Points
 
 _SAMPLES = 4096  # pixels of a template that take part in a fit: enough for 0.01 pixel
@@ -128,7 +128,7 @@ def make_template(pixels: Pixels, mask: NDArray[np.generic] | None) -> Template:
     """Take a template's pixels and weights; pixels that are not finite get weight 0.
 
     Raises:
-        ValueError: The mask is unusable; see `matcher.correlation_kernel.make_kernel`.
+        ValueError: The mask is unusable; see `matcher.correlation.kernel.make_kernel`.
     """
     weights = make_kernel(pixels, mask).weights
     h, w = pixels.shape[:2]

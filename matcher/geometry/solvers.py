@@ -2,7 +2,7 @@
 
 Every function takes two (N, 2) C-ordered float64 arrays of finite pixels with at least the rows
 that a minimal sample needs, and returns the model or None. What counts as an inlier, and whether
-the points determine the model at all, is judged by `matcher.fitting`, alike for all.
+the points determine the model at all, is judged by `matcher.geometry.fitting`, alike for all.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import poselib
 
-from matcher.cameras import transfer
 from matcher.extras import require
-from matcher.geometry import Pose, poses_from_essential
+from matcher.geometry.cameras import transfer
+from matcher.geometry.two_view import Pose, poses_from_essential
 from matcher.types import Matrix
 
 BACKENDS = ("poselib", "opencv")
@@ -27,7 +27,7 @@ class Estimator:
 
     Attributes:
         backend: "poselib", or "opencv" for its USAC with MAGSAC scores. Affine and similarity maps
-            are always fitted by `matcher.consensus`: neither has a seeded solver for them both.
+            are always fitted by `matcher.geometry.consensus`: neither has a seeded solver for them both.
         threshold: Largest error of an inlier in pixels, or None for the usual one: 3 for maps of
             the plane, measured in image 1; 1 for epipolar geometry, the Sampson distance.
         confidence: Probability with which the search wants to have seen one clean sample.

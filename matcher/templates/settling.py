@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy.interpolate import make_interp_spline
 
 from matcher.correlation import Scene
-from matcher.correlation_kernel import Kernel, Pixels
-from matcher.template_poses import Aligner, Pose, Template
-from matcher.template_survey import Pyramid, Ranges
+from matcher.correlation.kernel import Kernel, Pixels
+from matcher.templates.poses import Aligner, Pose, Template
+from matcher.templates.survey import Pyramid, Ranges
 from matcher.types import Floats, Matrix
 
 _REACH = 3  # pixels around a peak that its interpolation uses

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln
 
-from matcher.fits import Fit, Reason
-from matcher.fitting import USUAL, fit_fundamental, fit_homography
-from matcher.geometry import covered_area
-from matcher.solvers import Estimator
+from matcher.geometry.fits import Fit, Reason
+from matcher.geometry.fitting import USUAL, fit_fundamental, fit_homography
+from matcher.geometry.solvers import Estimator
+from matcher.geometry.two_view import covered_area
 from matcher.types import Matches, Matrix
 
 MIN_INLIERS = 12  # fewer never decide, however neatly they agree

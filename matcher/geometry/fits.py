@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from matcher.conditioning import Bools, Conditioning
-from matcher.solvers import Estimator
+from matcher.geometry.conditioning import Bools, Conditioning
+from matcher.geometry.solvers import Estimator
 from matcher.types import Matrix
 
 Model = TypeVar("Model")

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from matcher import images
 from matcher.correlation import Scene
-from matcher.correlation_kernel import Pixels, make_kernel
-from matcher.template_poses import Freedom, Pose, Template, shrink
+from matcher.correlation.kernel import Pixels, make_kernel
+from matcher.templates.poses import Freedom, Pose, Template, shrink
 from matcher.types import Floats
 
 _STRIDE = 1.4  # pixels of the level that a corner moves from one pose to the next

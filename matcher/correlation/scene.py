@@ -11,7 +11,7 @@ A template or a window without contrast has no score and gets 0. NaN and infinit
 masked; a window that sees less than half of the template's weight gets 0 too.
 
 How: numerators come from products of Fourier transforms over overlapping tiles (overlap-save), two
-tiles riding in one complex transform; norms come from `matcher.window_norms`. Where float32 is too
+tiles riding in one complex transform; norms come from `matcher.correlation.window_norms`. Where float32 is too
 coarse for an error of 1e-5, as beside strong contrast, tiles and norms are done in float64.
 """
 
@@ -28,10 +28,10 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
-from matcher.correlation_kernel import Kernel, Pixels, channels_first, make_kernel
-from matcher.correlation_tiles import Plan, make_plan
+from matcher.correlation.kernel import Kernel, Pixels, channels_first, make_kernel
+from matcher.correlation.tiles import Plan, make_plan
+from matcher.correlation.window_norms import inverse_norms, sum_channels
 from matcher.types import Floats
-from matcher.window_norms import inverse_norms, sum_channels
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
