@@ -173,7 +173,7 @@ def transformers_superglue(network: SuperGlue) -> nn.Module:
 _THEIR_NAMES = {
     "context.layers.": "gnn.layers.",
     "context.final_proj.": "final_projection.final_proj.",
-    "context.encoder.": "keypoint_encoder.encoder.",
+    "context.encoder.layers.": "keypoint_encoder.encoder.",
     "dustbin": "bin_score",
     ".query.": ".attention.self.query.",
     ".merge.": ".attention.output.dense.",
@@ -182,7 +182,7 @@ _THEIR_NAMES = {
 
 def _in_perceptrons(name: str, hidden: int) -> str:
     """Number a perceptron's layers as transformers does: product, norm, ReLU are one."""
-    for block, last in ((".mlp.", 3), ("context.encoder.", 3 * hidden)):
+    for block, last in ((".mlp.", 3), ("context.encoder.layers.", 3 * hidden)):
         head, found, rest = name.partition(block)
         if found:
             number, _, kind = rest.partition(".")

@@ -19,9 +19,9 @@ from matcher.methods._superglue import trained
 from matcher.methods.superglue import Options, SuperGlueMatcher, build
 from matcher.nn import superpoint
 from matcher.nn.assignment import sinkhorn
+from matcher.nn.perceptron import TokenNorm
 from matcher.nn.pointsets import PointSet
 from matcher.nn.superglue import Config, SuperGlue, published_state
-from matcher.nn.superglue_published import TokenNorm
 from matcher.nn.superpoint import SuperPoint
 
 SIZE = torch.tensor([[640.0, 480.0]])
@@ -106,7 +106,9 @@ def published_names(network: SuperGlue) -> dict[str, Tensor]:
     heads_last = torch.arange(config.channels).unflatten(0, (config.heads, -1)).T.flatten()
     state: dict[str, Tensor] = {}
     for key, value in network.state_dict().items():
-        name = key.replace("context.encoder.", "kenc.encoder.").replace("dustbin", "bin_score")
+        name = key.replace("context.encoder.layers.", "kenc.encoder.").replace(
+            "dustbin", "bin_score"
+        )
         name = name.replace("context.layers.", "gnn.layers.").replace("context.final", "final")
         product = value.ndim == 2
         if ".query." in name:

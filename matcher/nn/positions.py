@@ -7,13 +7,13 @@ turned, so that only the difference of two positions counts).
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
+from matcher.nn.perceptron import perceptron
 from matcher.shapes import check_shape
 
 Rotation: TypeAlias = tuple[Tensor, Tensor]  # cosines and sines, each (B, 1, N, C), float32
@@ -47,20 +47,16 @@ class KeypointEncoder(nn.Module):
 
     def __init__(self, channels: int = 256, hidden: tuple[int, ...] = (32, 64, 128, 256)) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        for inputs, outputs in itertools.pairwise((3, *hidden)):
-            layers += [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), nn.ReLU()]
-        last = nn.Linear(hidden[-1], channels)
-        nn.init.zeros_(last.bias)
-        self.layers = nn.Sequential(*layers, last)
+        self.layers = perceptron(3, *hidden, channels)
+        nn.init.zeros_(self.layers[-1].bias)  # type: ignore[arg-type]
 
     def forward(self, points: Tensor, scores: Tensor) -> Tensor:
         """Encode (B, N, 2) normalised points with their (B, N) scores: (B, N, C)."""
         known = check_shape("points", points, "B N 2")
         check_shape("scores", scores, "B N", known)
         places = torch.cat([points, scores[..., None]], 2)  # (B, N, 3)
-        encoded: Tensor = self.layers(places.flatten(0, 1))  # (B*N, C): one norm over all points
-        return encoded.reshape(*scores.shape, encoded.shape[-1])
+        encoded: Tensor = self.layers(places)
+        return encoded
 
 
 def sinusoidal(height: int, width: int, channels: int, *, released: bool = False) -> Tensor:

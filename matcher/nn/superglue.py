@@ -21,9 +21,10 @@ from torch import Tensor, nn
 
 from matcher.nn import transformer
 from matcher.nn.assignment import mutual_best, sinkhorn
+from matcher.nn.perceptron import fold
 from matcher.nn.pointsets import PointSet, State, nothing_assigned, put_back
 from matcher.nn.superglue_modern import Modern
-from matcher.nn.superglue_published import Published, fold, published_names
+from matcher.nn.superglue_published import Published, published_names
 from matcher.shapes import check_shape
 
 Architecture: TypeAlias = Literal["published", "modern"]

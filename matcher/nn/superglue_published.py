@@ -6,19 +6,17 @@ Neural Networks", CVPR 2020; written from the paper and the layout of the files.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.fusion import fuse_linear_bn_eval
 
 from matcher.nn.attention import attend
+from matcher.nn.perceptron import perceptron
 from matcher.nn.pointsets import PointSet, Side, State
-from matcher.nn.positions import normalise_points
+from matcher.nn.positions import KeypointEncoder, normalise_points
 
 
 class Published(nn.Module):
@@ -26,7 +24,7 @@ class Published(nn.Module):
 
     def __init__(self, channels: int, heads: int, layers: int, encoder: tuple[int, ...]) -> None:
         super().__init__()
-        self.encoder = _perceptron(3, *encoder, channels)
+        self.encoder = KeypointEncoder(channels, encoder)
         self.layers = nn.ModuleList(Propagation(channels, heads) for _ in range(2 * layers))
         self.final_proj = nn.Linear(channels, channels)
 
@@ -64,8 +62,7 @@ class Published(nn.Module):
     def _encode(self, image: PointSet) -> Tensor:
         """Add the encoding of (x, y, score) to the descriptors: (B, N, C)."""
         points = normalise_points(image.points, image.sizes, 0.7)  # of the long side: the paper's
-        places = torch.cat([points, image.scores.float()[..., None]], dim=-1)
-        encoded: Tensor = self.encoder(places)
+        encoded: Tensor = self.encoder(points, image.scores.float())
         return image.descriptors + encoded
 
 
@@ -78,7 +75,7 @@ class Propagation(nn.Module):
         self.query = nn.Linear(channels, channels)
         self.key_value = nn.Linear(channels, 2 * channels)
         self.merge = nn.Linear(channels, channels)
-        self.mlp = _perceptron(2 * channels, 2 * channels, channels)
+        self.mlp = perceptron(2 * channels, 2 * channels, channels)
 
     def forward(self, tokens: Tensor, source: Tensor, mask: Tensor | None = None) -> Tensor:
         """Compute the change of (B, M, C) tokens from the source's (B, N, C), masked by (B, N)."""
@@ -91,37 +88,9 @@ class Propagation(nn.Module):
         return change
 
 
-class TokenNorm(nn.BatchNorm1d):
-    """Batch norm over tokens; a lone one in training has no spread and takes the running one."""
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """(B, N, C) to the same."""
-        flat = tokens.flatten(0, -2)  # (B * N, C)
-        if self.training and len(flat) < 2:
-            known = (self.running_mean, self.running_var, self.weight, self.bias)
-            return F.batch_norm(flat, *known, eps=self.eps).reshape_as(tokens)
-        return super().forward(flat).reshape_as(tokens)
-
-
-def _perceptron(*channels: int) -> nn.Sequential:
-    """Make products of the given sizes with batch norm and ReLU between them."""
-    layers: list[nn.Module] = []
-    for inputs, outputs in itertools.pairwise(channels):
-        layers += [nn.Linear(inputs, outputs), TokenNorm(outputs), nn.ReLU()]
-    return nn.Sequential(*layers[:-2])
-
-
-def fold(layers: nn.Sequential) -> None:
-    """Fold each batch norm into the product before it and leave nothing in its place."""
-    for number, (linear, norm) in enumerate(itertools.pairwise(list(layers))):
-        if isinstance(linear, nn.Linear) and isinstance(norm, TokenNorm):
-            layers[number] = fuse_linear_bn_eval(linear.eval(), norm.eval())
-            layers[number + 1] = nn.Identity()
-
-
 _RENAMED = {
     "bin_score": "dustbin",
-    "kenc.encoder.": "context.encoder.",
+    "kenc.encoder.": "context.encoder.layers.",
     "gnn.layers.": "context.layers.",
     "final_proj.": "context.final_proj.",
     ".attn.merge.": ".merge.",
