@@ -1,0 +1,397 @@
+"""Pairs of views of scenes in space: planes and relief that hide each other, textured by photographs.
+
+Camera 0 sits at the origin and looks along z, x to the right and y down. Every surface answers for
+a ray how far along it lies; the nearest one is seen. Distances are in units of the scene: what
+camera 0 looks at is about 1 away.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from matcher.synthesis.photographs import Photographs, Textures
+from matcher.synthesis.views import TwoViews, pixel_grid, within
+
+FAR = 1e4  # distance of a ray that meets nothing
+_SAME = 0.01  # share of the depth by which two views of one point of a surface may differ
+
+
+@dataclass(frozen=True)
+class Config:
+    """How scenes and cameras differ; spreads are standard deviations of normal distributions."""
+
+    boards: int = 4  # planes of limited size before the ground
+    relief: float = 0.5  # share of scenes whose ground has hills
+    view_degrees: float = 15.0  # of the way round the scene from camera 0 to camera 1
+    turn_degrees: float = 10.0  # round the line of sight
+    zoom_octaves: float = 0.3  # of the distance
+    focal: tuple[float, float] = (0.7, 1.4)  # in widths of the image
+
+
+@dataclass(frozen=True, eq=False)
+class Cameras:
+    """One camera for each pair of a batch.
+
+    Attributes:
+        intrinsics: (B, 3, 3).
+        rotation: (B, 3, 3) camera from world.
+        translation: (B, 3) likewise.
+        size: Height and width of the images.
+    """
+
+    intrinsics: Tensor
+    rotation: Tensor
+    translation: Tensor
+    size: tuple[int, int]
+
+    @property
+    def centre(self) -> Tensor:
+        """Where the cameras are: (B, 3)."""
+        return -torch.einsum("bji,bj->bi", self.rotation, self.translation)
+
+    def rays(self) -> Tensor:
+        """Give the directions (B, H, W, 3) of all pixels in the world, of depth one."""
+        grid = pixel_grid(*self.size, self.rotation.device)
+        pixels = torch.cat([grid, torch.ones_like(grid[..., :1])], -1)
+        world_from_pixel = self.rotation.mT @ torch.linalg.inv(self.intrinsics)
+        return torch.einsum("bij,hwj->bhwi", world_from_pixel, pixels)
+
+    def project(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Give pixels (B, H, W, 2) and depths (B, H, W) of points (B, H, W, 3) of the world."""
+        seen = torch.einsum("bij,bhwj->bhwi", self.rotation, points)
+        seen = seen + self.translation[:, None, None]
+        depth = seen[..., 2]
+        pixels = torch.einsum("bij,bhwj->bhwi", self.intrinsics, seen)
+        return pixels[..., :2] / depth[..., None].clamp_min(1e-6), depth
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What cameras see.
+
+    Attributes:
+        image: (B, C, H, W).
+        depth: (B, H, W) along the optical axis; FAR where there is nothing.
+    """
+
+    image: Tensor
+    depth: Tensor
+
+
+class Surface(Protocol):
+    """Something in a scene."""
+
+    def distance(self, origin: Tensor, rays: Tensor) -> Tensor:
+        """Measure how many times (B, H, W, 3) rays from (B, 3) reach it: (B, H, W), or FAR."""
+
+    def colour(self, points: Tensor, step: Tensor) -> Tensor:
+        """Look up (B, C, H, W) at (B, H, W, 3) points, for pixels that are (B,) `step` wide there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Board:
+    """A rectangle with a photograph on it.
+
+    Attributes:
+        centre: (B, 3).
+        axes: (B, 3, 3) unit vectors in rows: along its width, its height, its normal.
+        half: (B, 2) half of width and height.
+        textures: What is on it; it fills the larger side.
+    """
+
+    centre: Tensor
+    axes: Tensor
+    half: Tensor
+    textures: Textures
+
+    def distance(self, origin: Tensor, rays: Tensor) -> Tensor:
+        """Meet the plane inside the rectangle, from its front or its back."""
+        normal = self.axes[:, 2]
+        towards = torch.einsum("bhwi,bi->bhw", rays, normal)
+        away = ((self.centre - origin) * normal).sum(-1)[:, None, None]
+        steps = away / towards.where(towards.abs() > 1e-6, towards.new_tensor(1e-6))
+        places = self._places(origin[:, None, None] + steps[..., None] * rays)
+        inside = (places.abs() <= self.half[:, None, None]).all(-1) & (steps > 1e-3)
+        return steps.where(inside, steps.new_tensor(FAR))
+
+    def colour(self, points: Tensor, step: Tensor) -> Tensor:
+        """Stretch the photograph over the rectangle, keeping its shape."""
+        scale = (self.textures.sizes / 2 / self.half).amin(1)  # pixels of the photograph a unit
+        places = self._places(points) * scale[:, None, None, None]
+        middle = (self.textures.sizes[:, None, None] - 1) / 2
+        return self.textures.sample(places + middle, step * scale)
+
+    def _places(self, points: Tensor) -> Tensor:
+        """Give (B, H, W, 2) coordinates on the plane."""
+        return torch.einsum("bhwi,bki->bhwk", points - self.centre[:, None, None], self.axes[:, :2])
+
+
+@dataclass(frozen=True, eq=False)
+class Relief:
+    """A ground z = `distance` with smooth hills and hollows towards and away from camera 0.
+
+    Attributes:
+        away: (B,) z of the flat ground.
+        hills: (B, K, 4) each one's x, y, width and height.
+        scale: (B,) pixels of the photograph a unit.
+        textures: What lies on the ground, seen along z.
+    """
+
+    away: Tensor
+    hills: Tensor
+    scale: Tensor
+    textures: Textures
+
+    def distance(self, origin: Tensor, rays: Tensor) -> Tensor:
+        """March in equal steps to the first crossing, and close in on it by false position."""
+        start, stop = self._limits(origin, rays)
+        stride = (stop - start) / _MARCH
+        before = self._above(origin, rays, start)
+        found = torch.zeros_like(start, dtype=torch.bool)
+        low, above, below = start, before, before
+        for number in range(1, _MARCH + 1):
+            after = self._above(origin, rays, start + number * stride)
+            crossed = (before > 0) & (after <= 0) & ~found
+            low = torch.where(crossed, start + (number - 1) * stride, low)
+            above, below = torch.where(crossed, before, above), torch.where(crossed, after, below)
+            found |= crossed
+            before = after
+        steps = self._close_in(origin, rays, (low, low + stride), (above, below))
+        return steps.where(found, steps.new_tensor(FAR))
+
+    def _close_in(
+        self,
+        origin: Tensor,
+        rays: Tensor,
+        bracket: tuple[Tensor, Tensor],
+        gaps: tuple[Tensor, Tensor],
+    ) -> Tensor:
+        """Halve the gap of an end that stays, so that both ends move (the Illinois rule)."""
+        (low, high), (above, below) = bracket, gaps
+        for _ in range(_CLOSING):
+            steps = low + (high - low) * above / (above - below).clamp_min(1e-9)
+            gap = self._above(origin, rays, steps)
+            under = gap <= 0
+            low, above = torch.where(under, low, steps), torch.where(under, above / 2, gap)
+            high, below = torch.where(under, steps, high), torch.where(under, gap, below / 2)
+        return low + (high - low) * above / (above - below).clamp_min(1e-9)
+
+    def colour(self, points: Tensor, step: Tensor) -> Tensor:
+        """Look down on the photograph along z."""
+        middle = (self.textures.sizes[:, None, None] - 1) / 2
+        places = points[..., :2] * self.scale[:, None, None, None] + middle
+        return self.textures.sample(places, step * self.scale)
+
+    def _height(self, x: Tensor, y: Tensor) -> Tensor:
+        """Sum the hills at (B, H, W) places."""
+        total = torch.zeros_like(x)
+        for hill in self.hills.unbind(1):
+            right, down, width, height = hill[:, :, None, None].unbind(1)
+            across, along = x - right, y - down
+            squared = across.mul_(across).addcmul_(along, along)
+            total.addcmul_(height, squared.mul_(-0.5 / (width * width)).exp_())
+        return total
+
+    def _above(self, origin: Tensor, rays: Tensor, steps: Tensor) -> Tensor:
+        """Measure how far above the ground places along the rays are, along z."""
+        x, y, z = (
+            origin[:, axis, None, None] + steps * rays[..., axis] for axis in range(3)
+        )
+        return (self.away[:, None, None] - self._height(x, y)).sub_(z)
+
+    def _limits(self, origin: Tensor, rays: Tensor) -> tuple[Tensor, Tensor]:
+        """Bound the steps between which a ray can meet the ground: the slab of all its heights."""
+        tallest = self.hills[..., 3].abs().sum(1)[:, None, None] + 0.01
+        down = rays[..., 2].clamp_min(1e-3)
+        height = origin[:, 2][:, None, None]
+        away = self.away[:, None, None]
+        upper = ((away - tallest - height) / down).clamp_min(0)
+        return upper, ((away + tallest - height) / down).clamp(max=FAR / 10)
+
+
+_MARCH = 12  # steps through the slab of all heights; hills are wider than a step
+_CLOSING = 5  # then: below a hundredth of a pixel, tests/test_synthesis.py
+
+
+def draw(
+    photographs: Photographs,
+    count: int,
+    size: tuple[int, int],
+    random: torch.Generator,
+    config: Config | None = None,
+) -> tuple[TwoViews, tuple[Cameras, Cameras], tuple[Seen, Seen]]:
+    """Make pairs.
+
+    Args:
+        photographs: On the device that the pairs shall be on.
+        count: Pairs.
+        size: Height and width of the views.
+        random: Of the same device.
+        config: How scenes and cameras differ.
+
+    Returns:
+        The pairs, their cameras, and what each sees with its depth.
+    """
+    config = config or Config()
+    cameras = _cameras(count, size, random, config)
+    surfaces = _surfaces(photographs, count, random, config)
+    seen = tuple(look(camera, surfaces) for camera in cameras)
+    places0 = _places(cameras, (seen[0], seen[1]))
+    places1 = _places(cameras[::-1], (seen[1], seen[0]))
+    views = TwoViews(seen[0].image, seen[1].image, places0, places1)
+    return views, (cameras[0], cameras[1]), (seen[0], seen[1])
+
+
+def look(cameras: Cameras, surfaces: list[Surface]) -> Seen:
+    """Render what cameras see of surfaces: the nearest along each pixel's ray; black where none is."""
+    origin, rays = cameras.centre, cameras.rays()
+    distances = torch.stack([surface.distance(origin, rays) for surface in surfaces])
+    depth, nearest = distances.min(0)
+    points = origin[:, None, None] + depth[..., None] * rays
+    pixel = 1 / cameras.intrinsics[:, 0, 0]  # width of a pixel at depth one
+    image = rays.new_zeros(())
+    for number, surface in enumerate(surfaces):
+        mine = (nearest == number) & (depth < FAR)
+        step = pixel * _median(depth, mine)
+        image = image + surface.colour(points, step) * mine[:, None]
+    return Seen(image, depth)
+
+
+def _median(depth: Tensor, mine: Tensor) -> Tensor:
+    """Take the median (B,) of the depths of some pixels; one where there are none."""
+    thin = depth.where(mine, depth.new_tensor(math.nan))[:, ::4, ::4].flatten(1)
+    return thin.nanmedian(1).values.nan_to_num(1.0)
+
+
+def _places(cameras: tuple[Cameras, Cameras], seen: tuple[Seen, Seen]) -> Tensor:
+    """Find each pixel of the first view in the second; NaN where that does not show it."""
+    origin, rays = cameras[0].centre, cameras[0].rays()
+    points = origin[:, None, None] + seen[0].depth[..., None] * rays
+    places, depth = cameras[1].project(points)
+    shown = within(places, *cameras[1].size) & (seen[0].depth < FAR) & (depth > 1e-3)
+    shown &= _nearest_depth(seen[1].depth, places, depth)
+    return places.where(shown[..., None], places.new_tensor(math.nan))
+
+
+def _nearest_depth(seen: Tensor, places: Tensor, depth: Tensor) -> Tensor:
+    """Tell which points are not hidden: some of the four pixels round their places is as deep."""
+    height, width = seen.shape[1:]
+    low = places.nan_to_num(0).clamp(-1, 1e5).floor()
+    shown = torch.zeros_like(depth, dtype=torch.bool)
+    for right, down in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        column = (low[..., 0] + right).clamp(0, width - 1).long()
+        row = (low[..., 1] + down).clamp(0, height - 1).long()
+        there = seen.flatten(1).gather(1, (row * width + column).flatten(1)).reshape(depth.shape)
+        shown |= (there - depth).abs() < _SAME * depth
+    return shown
+
+
+def _cameras(
+    count: int, size: tuple[int, int], random: torch.Generator, config: Config
+) -> tuple[Cameras, Cameras]:
+    """Draw two cameras that look at about the same place, one unit before camera 0."""
+    device = random.device
+    focal0, focal1 = (_between(config.focal, (count,), random) * size[1] for _ in range(2))
+    eye = torch.eye(3, device=device).expand(count, 3, 3)
+    camera0 = Cameras(_intrinsics(focal0, size), eye, torch.zeros(count, 3, device=device), size)
+    round_ = math.radians(config.view_degrees) * _normal((count, 2), random)
+    roll = math.radians(config.turn_degrees) * _normal((count, 1), random)
+    rotation = rotations(torch.cat([round_, roll], 1))
+    target = torch.tensor([0.0, 0.0, 1.0], device=device)
+    # The zoom is what the focal lengths leave of the one that was drawn, so that it is the images'.
+    octaves = config.zoom_octaves * _normal((count,), random)
+    distance = (focal1 / focal0 * 2**octaves).clamp(0.4, 2.5)
+    aside = 0.1 * _normal((count, 3), random) * torch.tensor([1.0, 1.0, 0.0], device=device)
+    translation = target * distance[:, None] - rotation @ target + aside
+    return camera0, Cameras(_intrinsics(focal1, size), rotation, translation, size)
+
+
+def _surfaces(
+    photographs: Photographs, count: int, random: torch.Generator, config: Config
+) -> list[Surface]:
+    """Draw a ground behind everything, hilly or flat, and boards before it."""
+    ground = [
+        _relief(photographs, count, random, config),
+        _wall(photographs, count, random),
+    ]
+    boards = [_board(photographs, count, random) for _ in range(config.boards)]
+    return [*ground, *boards]
+
+
+def _relief(
+    photographs: Photographs, count: int, random: torch.Generator, config: Config
+) -> Relief:
+    away = _between((1.0, 1.6), (count,), random)
+    middle = 0.5 * _normal((count, _HILLS, 2), random)
+    width = _between((0.12, 0.4), (count, _HILLS, 1), random)
+    hilly = torch.rand((count, 1, 1), generator=random, device=random.device) < config.relief
+    height = 0.6 * width * _normal((count, _HILLS, 1), random) * hilly
+    scale = _between((250, 600), (count,), random)
+    textures = _textures(photographs, count, random)
+    return Relief(away, torch.cat([middle, width, height], -1), scale, textures)
+
+
+_HILLS = 3
+
+
+def _wall(photographs: Photographs, count: int, random: torch.Generator) -> Board:
+    """Draw a large plane that stands steeply in the ground: a wall, a floor, a ceiling."""
+    angle = 2 * math.pi * torch.rand(count, generator=random, device=random.device)
+    tilt = math.radians(20) * _normal((count,), random)
+    flat = torch.zeros_like(angle)
+    axes = rotations(torch.stack([flat, flat, angle], 1)) @ rotations(
+        torch.stack([flat, math.pi / 2 - 0.4 + tilt, flat], 1)
+    )
+    outward = torch.stack([angle.cos(), angle.sin()], 1) * _between((0.3, 1.2), (count, 1), random)
+    centre = torch.cat([outward, _between((0.8, 1.2), (count, 1), random)], 1)
+    half = _between((0.8, 1.5), (count, 2), random)
+    return Board(centre, axes.mT, half, _textures(photographs, count, random))
+
+
+def _board(photographs: Photographs, count: int, random: torch.Generator) -> Board:
+    """Draw a rectangle somewhere in sight, tilted."""
+    depth = _between((0.45, 1.1), (count, 1), random)
+    centre = torch.cat([0.35 * _normal((count, 2), random) * depth, depth], 1)
+    angles = math.radians(30) * _normal((count, 3), random)
+    half = _between((0.06, 0.3), (count, 2), random) * depth
+    return Board(centre, rotations(angles), half, _textures(photographs, count, random))
+
+
+def _textures(photographs: Photographs, count: int, random: torch.Generator) -> Textures:
+    device = photographs.pixels.device
+    return photographs.chosen(
+        torch.randint(len(photographs), (count,), generator=random, device=device)
+    )
+
+
+def rotations(angles: Tensor) -> Tensor:
+    """Turn (B, 3) rotation vectors in radians into (B, 3, 3) matrices."""
+    x, y, z = angles.unbind(-1)
+    none = torch.zeros_like(x)
+    cross = torch.stack([none, -z, y, z, none, -x, -y, x, none], -1).reshape(-1, 3, 3)
+    return torch.linalg.matrix_exp(cross)
+
+
+def _intrinsics(focal: Tensor, size: tuple[int, int]) -> Tensor:
+    """Make (B, 3, 3) intrinsics with the principal point in the middle."""
+    matrix = torch.zeros(len(focal), 3, 3, device=focal.device)
+    matrix[:, 0, 0] = matrix[:, 1, 1] = focal
+    matrix[:, 0, 2], matrix[:, 1, 2] = (size[1] - 1) / 2, (size[0] - 1) / 2
+    matrix[:, 2, 2] = 1
+    return matrix
+
+
+def _between(
+    limits: tuple[float, float], shape: tuple[int, ...], random: torch.Generator
+) -> Tensor:
+    low, high = limits
+    return low + (high - low) * torch.rand(shape, generator=random, device=random.device)
+
+
+def _normal(shape: tuple[int, ...], random: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=random, device=random.device)
