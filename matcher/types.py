@@ -307,7 +307,8 @@ Truth: TypeAlias = Homography | TwoView | TwoViewDepth | DenseMap | Unrelated
 class Pair:
     """Two image files and what is known of them.
 
-    `name` is unique in its benchmark; `group` is the data set or the sequence.
+    `name` is unique in its benchmark; `group` is the data set or the sequence; `level` is the pair's place on what
+    the group varies (degrees of a turn, times of a zoom), None where it varies nothing in particular.
     """
 
     name: str
@@ -315,6 +316,7 @@ class Pair:
     image1: Path
     truth: Truth | None = None
     group: str = ""
+    level: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -484,7 +484,7 @@ def test_what_cannot_be_evaluated_is_refused(pairs) -> None:
         ({"pose_thresholds": ()}, "pose_thresholds must be positive pixels, one or more"),
         ({"homography_thresholds": (0.0,)}, "homography_thresholds must be positive pixels"),
         ({"repeats": 0}, "repeats must be at least 1, not 0"),
-        ({"failure_pixels": 3.0}, "failure_pixels must be 5 at least, not 3.0"),
+        ({"failure_pixels": 3.0}, "failure_pixels must be 10 at least, not 3.0"),
         ({"failure_degrees": np.nan}, "failure_degrees must be 20 at least, not nan"),
     ],
 )

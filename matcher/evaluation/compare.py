@@ -16,8 +16,8 @@ import numpy as np
 from matcher import images, storage
 from matcher.evaluation import metrics
 from matcher.evaluation.environment import PeakMemory
-from matcher.evaluation.scoring import Frame, score
-from matcher.evaluation.session import Described, Method, describe, match_described
+from matcher.evaluation.scoring import score
+from matcher.evaluation.session import Described, Method, describe, frame_of, match_described
 from matcher.evaluation.settings import Settings
 from matcher.evaluation.truth import reprojection_errors
 from matcher.explore.plots import draw_matches
@@ -130,11 +130,7 @@ def _compare_one(
         none, nobody = Matches.empty(), np.zeros(0, np.bool_)
         reason = f"{type(error).__name__}: {error}"
         return Comparison(label, none, nobody, None, reason, None, 0.0, 0.0, 0.0)
-    sizes, working_sizes = (
-        (run.described[0].size, run.described[1].size),
-        (run.described[0].working_size, run.described[1].working_size),
-    )
-    frame = Frame(sizes, working_sizes)
+    frame = frame_of(run.described)
     matches = frame.to_original(run.matches)
     inliers, reason = _agreeing(matches, truth, settings)
     scored, _ = score(run.matches, truth, frame, settings)
@@ -155,8 +151,8 @@ def _compare_one(
 def _run(method: Method, pictures: tuple[Any, Any], settings: Settings) -> _Run:
     def describe_both() -> tuple[Described, Described]:
         return (
-            describe(method, pictures[0], settings.long_side),
-            describe(method, pictures[1], settings.long_side),
+            describe(method, pictures[0], settings),
+            describe(method, pictures[1], settings),
         )
 
     with PeakMemory() as peak:

@@ -63,6 +63,14 @@ class Score:
         errors: Of the fitted models, by threshold and repeat: corner error in pixels or pose error
             in degrees; empty where the truth is neither a homography nor a pose.
         same_place: Verdict on the pair, only for unrelated ones, where yes is wrong.
+        epipolar: Share of the matches below each of `EPIPOLAR_LIMITS`, for poses only.
+        area: Share of image 0 inside the hull of the inliers, in [0, 1].
+        bias: Median offset (x, y) in pixels of the correct matches; empty where the truth has no
+            places, or nothing is correct.
+        recall: Share of the described points that could be matched which were, within 3 pixels;
+            None where the method describes no points or the truth has no places.
+        by_score: Number of matches whose truth is known, and of those correct within 3 pixels, by
+            score: bins of equal width over [0, 1], without the empty ones at the top.
     """
 
     matches: int = 0
@@ -71,6 +79,11 @@ class Score:
     reason: str = ""
     errors: tuple[tuple[float, ...], ...] = ()
     same_place: bool | None = None
+    epipolar: tuple[float, ...] = ()
+    area: float = 0.0
+    bias: tuple[float, ...] = ()
+    recall: float | None = None
+    by_score: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,8 +105,10 @@ class Record:
         method: Label of the row in the table.
         pair: Name of the pair.
         group: Its data set.
+        level: Its place on what the group varies, if that is one thing.
         kind: What its truth lets one measure.
         outcome: Whether there are matches to score.
+        keypoints0: Points that the method described in image 0; None for a function.
         detail: The message of a failure.
         sizes: Height and width of both files; empty where they cannot be read.
         working_sizes: Height and width at which they were matched.
@@ -110,6 +125,8 @@ class Record:
     kind: Kind
     outcome: Outcome
     score: Score
+    level: float | None = None
+    keypoints0: int | None = None
     detail: str = ""
     sizes: tuple[tuple[int, int], ...] = ()
     working_sizes: tuple[tuple[int, int], ...] = ()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +24,6 @@ from matcher.evaluation.identity import identity
 from matcher.evaluation.records import Record, RecordFile, finite
 from matcher.evaluation.session import Method, Session
 from matcher.evaluation.settings import Settings
-from matcher.geometry.fitting import Estimator
 from matcher.matching import Refined
 from matcher.types import DenseMap, Pair, TwoViewDepth
 
@@ -119,7 +117,7 @@ def read_evaluation(folder: str | Path) -> Evaluation:
     if missing := sum(key not in records for key in header["records"]):
         raise ValueError(f"{folder / 'records.jsonl'} lacks {missing} records of run.json")
     return Evaluation(
-        _settings(header["settings"]),
+        Settings.of(header["settings"]),
         Environment(**header["environment"]),
         Fingerprint(**{k: _tuples(v) for k, v in header["data"].items()}),
         header["methods"],
@@ -163,13 +161,6 @@ def _header(evaluation: Evaluation) -> str:
         "records": [record.key for record in evaluation.records],
     }
     return json.dumps(values, indent=1, allow_nan=False) + "\n"
-
-
-def _settings(values: Mapping[str, Any]) -> Settings:
-    plain = {key: _tuples(value) for key, value in values.items() if key != "estimator"}
-    if plain["failure_pixels"] is None:  # JSON has no infinity
-        plain["failure_pixels"] = math.inf
-    return Settings(**plain, estimator=Estimator(**values["estimator"]))
 
 
 def _tuples(value: Any) -> Any:

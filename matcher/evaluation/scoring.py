@@ -5,22 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from matcher import images
 from matcher.evaluation import metrics
 from matcher.evaluation.records import Kind, Score
-from matcher.evaluation.settings import PRECISION_PIXELS, Settings
-from matcher.evaluation.truth import reprojection_errors
-from matcher.geometry import fitting
+from matcher.evaluation.settings import EPIPOLAR_LIMITS, PRECISION_PIXELS, Settings
+from matcher.evaluation.solvers import fit
+from matcher.evaluation.truth import reprojection_errors, squared_epipolar_errors
 from matcher.geometry.cameras import resize_homography, scale_intrinsics
-from matcher.geometry.fits import Fit
+from matcher.geometry.two_view import covered_area
 from matcher.geometry.verification import verify
-from matcher.types import Homography, Matches, Truth, TwoView, Unrelated
+from matcher.types import Floats, Homography, Matches, Matrix, Truth, TwoView, Unrelated
 
-Size = tuple[int, int]  # height, width
+Size: TypeAlias = tuple[int, int]  # height, width
+
+CORRECT_PIXELS = 3.0  # the middle one of the usual thresholds 1, 3 and 5
+SCORE_BINS = 50
 
 
 @dataclass(frozen=True)
@@ -84,12 +87,8 @@ def score(
     Returns:
         The score, and the seconds of one robust fit (0 where the truth needs none).
     """
-    if settings.measure == "original":
-        matches, sizes = frame.to_original(matches), frame.sizes
-    else:
-        truth, sizes = frame.truth_when_resized(truth), frame.working_sizes
-    kind = Kind.of(truth)
-    found = Score(len(matches), _precision(matches, truth), errors=failure_errors(kind, settings))
+    matches, truth, sizes = in_measured_pixels(matches, truth, frame, settings)
+    found = _of_matches(matches, truth, failure_errors(Kind.of(truth), settings))
     if isinstance(truth, Unrelated):
         start = time.perf_counter()
         verdict = verify(matches, *sizes)
@@ -98,11 +97,21 @@ def score(
             inliers=int(verdict.inliers),
             reason=str(verdict.reason),
             same_place=bool(verdict.same_place),
+            area=verdict.covered_area,
         )
         return found, time.perf_counter() - start
     if not isinstance(truth, (Homography, TwoView)):
-        return found, 0.0
+        return replace(found, area=covered_area(matches.points0, sizes[0])), 0.0
     return _score_model(matches, truth, sizes, settings, found)
+
+
+def in_measured_pixels(
+    matches: Matches, truth: Truth | None, frame: Frame, settings: Settings
+) -> tuple[Matches, Truth | None, tuple[Size, Size]]:
+    """Move matches and truth to the pixels that the settings measure in, and tell the sizes."""
+    if settings.measure == "original":
+        return frame.to_original(matches), truth, frame.sizes
+    return matches, frame.truth_when_resized(truth), frame.working_sizes
 
 
 def failure_errors(kind: Kind, settings: Settings) -> tuple[tuple[float, ...], ...]:
@@ -118,16 +127,41 @@ def failure_errors(kind: Kind, settings: Settings) -> tuple[tuple[float, ...], .
 
 def failure_score(kind: Kind, settings: Settings) -> Score:
     """Make the score of a pair that could not be matched: as bad as can be."""
-    known = kind is not Kind.UNKNOWN
-    precision = (0.0,) * len(PRECISION_PIXELS) if known else ()
-    return Score(precision=precision, errors=failure_errors(kind, settings))
+    precision = () if kind is Kind.UNKNOWN else (0.0,) * len(PRECISION_PIXELS)
+    epipolar = (0.0,) * len(EPIPOLAR_LIMITS) if kind is Kind.POSE else ()
+    return Score(precision=precision, errors=failure_errors(kind, settings), epipolar=epipolar)
 
 
-def _precision(matches: Matches, truth: Truth | None) -> tuple[float, ...]:
+def _of_matches(
+    matches: Matches, truth: Truth | None, errors: tuple[tuple[float, ...], ...]
+) -> Score:
+    """Measure what needs no model; `errors` are those of a pair without one."""
     if truth is None:
-        return ()
-    shares = metrics.precision(reprojection_errors(matches, truth), PRECISION_PIXELS)
-    return () if np.isnan(shares).any() else tuple(map(float, shares))
+        return Score(len(matches))
+    wrong = reprojection_errors(matches, truth)
+    shares = metrics.precision(wrong, PRECISION_PIXELS)
+    found = Score(
+        matches=len(matches),
+        precision=() if np.isnan(shares).any() else tuple(map(float, shares)),
+        errors=errors,
+        by_score=_by_score(matches.scores, wrong),
+    )
+    if isinstance(truth, TwoView):
+        squared = squared_epipolar_errors(matches, truth)
+        found = replace(
+            found, epipolar=tuple(map(float, metrics.precision(squared, EPIPOLAR_LIMITS)))
+        )
+    bias = metrics.localisation_bias(matches, truth, CORRECT_PIXELS)
+    return replace(found, bias=tuple(map(float, bias)) if np.isfinite(bias).all() else ())
+
+
+def _by_score(scores: Floats, errors: Matrix) -> tuple[tuple[int, ...], ...]:
+    """Count the matches of known truth, and those of them that are correct, by their score."""
+    known = ~np.isnan(errors)
+    bins = np.clip(scores[known] * SCORE_BINS, 0, SCORE_BINS - 1).astype(np.int64)
+    counts = np.bincount(bins)
+    right = np.bincount(bins[errors[known] < CORRECT_PIXELS], minlength=len(counts))
+    return tuple(counts.tolist()), tuple(right.tolist())
 
 
 def _score_model(
@@ -143,7 +177,7 @@ def _score_model(
     failure = settings.failure_degrees if pose else settings.failure_pixels
     start = time.perf_counter()
     fits = [
-        [_fit(matches, truth, settings, threshold, repeat) for repeat in range(settings.repeats)]
+        [fit(matches, truth, settings, threshold, repeat) for repeat in range(settings.repeats)]
         for threshold in thresholds
     ]
     seconds = (time.perf_counter() - start) / (len(thresholds) * settings.repeats)
@@ -152,24 +186,13 @@ def _score_model(
         if isinstance(truth, TwoView)
         else (lambda model: metrics.corner_error(model, truth, sizes[0]))
     )
-    errors = [[error(fit.model) if fit.success else failure for fit in row] for row in fits]
+    errors = [[error(each.model) if each.success else failure for each in row] for row in fits]
     first = fits[0][0]
     scored = replace(
         found,
         inliers=int(first.inliers.sum()),
         reason=str(first.reason),
         errors=tuple(tuple(min(float(e), failure) for e in row) for row in errors),
+        area=covered_area(matches.points0[first.inliers], sizes[0]),
     )
     return scored, seconds
-
-
-def _fit(
-    matches: Matches, truth: Homography | TwoView, settings: Settings, threshold: float, repeat: int
-) -> Fit[Any]:
-    estimator = settings.estimator
-    estimator = replace(estimator, threshold=threshold, seed=estimator.seed + repeat)
-    if isinstance(truth, Homography):
-        return fitting.fit_homography(matches.points0, matches.points1, estimator)
-    return fitting.fit_pose(
-        matches.points0, matches.points1, truth.intrinsics0, truth.intrinsics1, estimator
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from matcher import images
 from matcher.evaluation.environment import PeakMemory
+from matcher.evaluation.metrics import recall
 from matcher.evaluation.records import Kind, Outcome, Record, Seconds
-from matcher.evaluation.scoring import Frame, failure_score, score
+from matcher.evaluation.scoring import CORRECT_PIXELS, Frame, failure_score, score
 from matcher.evaluation.settings import Settings
 from matcher.refinement import refine
-from matcher.types import Description, Image, Matcher, Matches, Pair
+from matcher.types import Description, Image, Matcher, Matches, Pair, Truth
 
 Method: TypeAlias = Matcher | Callable[[Image, Image], Any]
 Stage: TypeAlias = tuple[Matches, Seconds]
@@ -71,27 +72,32 @@ class Session:
         """
         kind = Kind.of(pair.truth)
         worst = failure_score(kind, self.settings)
+        known = 0 if hasattr(self.method, "describe") else None
         blanks = [
-            Record(key, row, pair.name, pair.group, kind, Outcome.OK, worst)
+            Record(key, row, pair.name, pair.group, kind, Outcome.OK, worst, pair.level, known)
             for row, key in rows.items()
         ]
         try:
             with PeakMemory() as peak:
-                described = [self.describe(path) for path in (pair.image0, pair.image1)]
-                stages = self._stages(*described)
+                described, stages = self.stages(pair)
         except Exception as error:  # whatever is raised is this pair's result
             unreadable = isinstance(error, UnreadableError)
             outcome = Outcome.UNREADABLE if unreadable else Outcome.FAILED
             detail = str(error) if unreadable else f"{type(error).__name__}: {error}"
             return [replace(blank, outcome=outcome, detail=detail) for blank in blanks]
-        frame = Frame(
-            (described[0].size, described[1].size),
-            (described[0].working_size, described[1].working_size),
-        )
         return [
-            self._scored(replace(blank, peak_mib=round(peak.mib, 1)), pair, frame, stage)
+            self._scored(replace(blank, peak_mib=round(peak.mib, 1)), pair, described, stage)
             for blank, stage in zip(blanks, stages, strict=True)
         ]
+
+    def stages(self, pair: Pair) -> tuple[tuple[Described, Described], list[Stage]]:
+        """Describe and match a pair: as found, refined, or both, as the settings say.
+
+        Raises:
+            UnreadableError: An image is missing or none; and whatever the method raises.
+        """
+        described = self.describe(pair.image0), self.describe(pair.image1)
+        return described, self._stages(*described)
 
     def describe(self, path: Path) -> Described:
         """Read, shrink and describe an image, or find it among those that were.
@@ -106,7 +112,7 @@ class Session:
             picture = images.read(path)
         except (OSError, ValueError) as error:
             raise UnreadableError(str(error)) from error
-        self._described[path] = describe(self.method, picture, self.settings.long_side)
+        self._described[path] = describe(self.method, picture, self.settings)
         while sum(each.bytes for each in self._described.values()) > CACHE_BYTES:
             if len(self._described) <= 2:  # those of the pair at hand
                 break
@@ -118,6 +124,8 @@ class Session:
         describing = described0.seconds + described1.seconds
         start = time.perf_counter()
         found = match_described(self.method, described0, described1)
+        if self.settings.max_matches is not None:
+            found = found.sorted().select(slice(self.settings.max_matches))
         matching = time.perf_counter() - start
         stages = [(found, Seconds(describing, matching))]
         if self.settings.refine != "off":
@@ -127,30 +135,56 @@ class Session:
             stages.append((refined, Seconds(describing, matching, refining)))
         return stages[1:] if self.settings.refine == "on" else stages
 
-    def _scored(self, blank: Record, pair: Pair, frame: Frame, stage: Stage) -> Record:
+    def _scored(
+        self, blank: Record, pair: Pair, described: tuple[Described, Described], stage: Stage
+    ) -> Record:
         matches, seconds = stage
+        frame = frame_of(described)
         found, fitting = score(matches, pair.truth, frame, self.settings)
+        descriptions = [each.description for each in described]
+        keypoints = [np.zeros((0, 2)) if each is None else each.points for each in descriptions]
+        if pair.truth is not None:
+            found = replace(found, recall=self._recall(matches, pair.truth, frame, keypoints))
         return replace(
             blank,
             score=found,
+            keypoints0=None if descriptions[0] is None else len(keypoints[0]),
             sizes=frame.sizes,
             working_sizes=frame.working_sizes,
             untrained=matches.untrained,
             seconds=replace(seconds, fit=fitting),
         )
 
+    def _recall(
+        self, matches: Matches, truth: Truth, frame: Frame, keypoints: Sequence[NDArray[Any]]
+    ) -> float | None:
+        """Measure recall among the described points; None where it has no meaning."""
+        if self.settings.measure != "original" or not (len(keypoints[0]) and len(keypoints[1])):
+            return None
+        points0, points1 = (
+            images.resize_points(own, working, size)
+            for own, working, size in zip(keypoints, frame.working_sizes, frame.sizes, strict=True)
+        )
+        share = recall(frame.to_original(matches), truth, points0, points1, CORRECT_PIXELS)
+        return None if np.isnan(share) else share
 
-def describe(method: Method, picture: Image, long_side: int | None) -> Described:
-    """Shrink an image and describe it.
+
+def frame_of(described: tuple[Described, Described]) -> Frame:
+    """Tell both sizes of both images."""
+    one, other = described
+    return Frame((one.size, other.size), (one.working_size, other.working_size))
+
+
+def describe(method: Method, picture: Image, settings: Settings) -> Described:
+    """Resize an image as the settings say and describe it.
 
     Args:
         method: The method; a function describes nothing by itself.
         picture: (H, W) or (H, W, 3).
-        long_side: Of the image that is described, at most; None keeps the size.
+        settings: Their `working_size` is that of the image that is described.
     """
     size = picture.shape[0], picture.shape[1]
-    if long_side is not None:
-        picture = images.resize(picture, images.fit_long_side(size, long_side))
+    picture = images.resize(picture, settings.working_size(size))
     start = time.perf_counter()
     describing = getattr(method, "describe", None)
     description = None if describing is None else describing([picture])[0]

@@ -18,7 +18,12 @@ from matcher import storage
 from matcher.datasets import Fingerprint
 from matcher.evaluation.records import Kind, Outcome, Record, finite
 from matcher.evaluation.runner import Evaluation
-from matcher.evaluation.settings import HOMOGRAPHY_PIXELS, POSE_DEGREES, PRECISION_PIXELS
+from matcher.evaluation.settings import (
+    EPIPOLAR_LIMITS,
+    HOMOGRAPHY_PIXELS,
+    POSE_DEGREES,
+    PRECISION_PIXELS,
+)
 from matcher.evaluation.statistics import (
     Difference,
     Interval,
@@ -111,6 +116,29 @@ def _errors_of(kind: Kind, threshold: int = 0) -> Callable[[Record], Sequence[fl
     return values
 
 
+def _epipolar_at(index: int) -> Callable[[Record], Sequence[float]]:
+    return lambda record: record.score.epipolar[index : index + 1]
+
+
+def _matching_score(record: Record) -> Sequence[float]:
+    """Correct matches within 3 pixels over the keypoints of image 0; failures count 0."""
+    if not record.score.precision or record.keypoints0 is None:
+        return []
+    return [record.score.precision[1] * record.score.matches / max(record.keypoints0, 1)]
+
+
+def _recall(record: Record) -> Sequence[float]:
+    return [] if record.score.recall is None else [record.score.recall]
+
+
+def _area(record: Record) -> Sequence[float]:
+    return [] if record.kind is Kind.UNRELATED else [record.score.area]
+
+
+def _bias_along(axis: int) -> Callable[[Record], Sequence[float]]:
+    return lambda record: record.score.bias[axis : axis + 1]
+
+
 def _false_accept(record: Record) -> Sequence[float]:
     return [float(bool(record.score.same_place))] if record.kind is Kind.UNRELATED else []
 
@@ -129,6 +157,15 @@ FIGURES = (
         Figure(f"pose AUC@{degrees:g}", auc_at(degrees), _errors_of(Kind.POSE))
         for degrees in POSE_DEGREES
     ),
+    *(
+        Figure(f"epipolar precision@{limit:g}", mean, _epipolar_at(index))
+        for index, limit in enumerate(EPIPOLAR_LIMITS)
+    ),
+    Figure("matching score@3", mean, _matching_score),
+    Figure("recall@3", mean, _recall),
+    Figure("covered area", mean, _area),
+    Figure("bias x px", mean, _bias_along(0), percent=False),
+    Figure("bias y px", mean, _bias_along(1), percent=False),
     Figure("false accepts", mean, _false_accept),
 )
 
@@ -208,7 +245,7 @@ def all_cells(row: Row) -> dict[str, str]:
     joined = {
         "matches": ["matches"],
         "precision 1/3/5 px": [f.name for f in FIGURES if f.name.startswith("precision")],
-        "homography AUC 1/3/5 px": [f.name for f in FIGURES if f.name.startswith("homography")],
+        "homography AUC 1/3/5/10 px": [f.name for f in FIGURES if f.name.startswith("homography")],
         "pose AUC 1/3/5/10/20°": [f.name for f in FIGURES if f.name.startswith("pose")],
         "false accepts": ["false accepts"],
     }
