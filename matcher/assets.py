@@ -1,7 +1,9 @@
-"""Find the models and sample data that ship with the package, in a checkout and in a wheel."""
+"""Find the models and sample data that ship with the package, and the folder of what is fetched."""
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 
@@ -17,3 +19,17 @@ def folder(name: str) -> Path:
         if place.is_dir():
             return place
     raise FileNotFoundError(f"no folder {name!r}: looked in {' and '.join(map(str, places))}")
+
+
+def cache_folder() -> Path:
+    """Say where fetched weights lie: `MATCHER_WEIGHTS`, else a folder of the user's cache."""
+    chosen = os.environ.get("MATCHER_WEIGHTS")
+    if chosen:
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "tiepoint" / "weights"

@@ -16,7 +16,6 @@ import hashlib
 import logging
 import os
 import pickle
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -28,6 +27,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from matcher import assets
+from matcher.assets import cache_folder
 from matcher.downloads import download
 from matcher.registry import Entry, entry, registry
 
@@ -52,20 +52,6 @@ _log = logging.getLogger(__name__)
 _SUFFIXES = (".safetensors", ".pth", ".pt", ".ckpt")
 _PREFIXES = ("module.", "matcher.", "model.", "net.")  # of training wrappers
 _NESTS = ("state_dict", "model", "extractor")  # where a training checkpoint keeps its tensors
-
-
-def cache_folder() -> Path:
-    """Say where fetched weights lie: `MATCHER_WEIGHTS`, else a folder of the user's cache."""
-    chosen = os.environ.get("MATCHER_WEIGHTS")
-    if chosen:
-        return Path(chosen).expanduser()
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "tiepoint" / "weights"
 
 
 def find(name: str, folder: str | Path | None = None) -> Path | None:

@@ -26,6 +26,7 @@ from matcher import images
 from matcher.features import fit_masks
 from matcher.features._choice import Choice, contrast_at
 from matcher.methods._loftr_presets import PRESETS, start_weights
+from matcher.methods._places import inside
 from matcher.methods._scales import Scaled
 from matcher.methods._sparse import check_pair
 from matcher.methods._tiles import Tiled
@@ -132,7 +133,7 @@ class Loftr:
             self._cells(maps),
             _given_pixels(maps.points.flatten(0, 1), seen.shape, grey.shape),
         )
-        allowed = _inside(points, grey.shape, mask)
+        allowed = inside(points, grey.shape, mask)
         priority = np.ones(len(cells), np.float32)
         if maps.priority is not None:
             priority = maps.priority.flatten().float().cpu().numpy()
@@ -186,10 +187,10 @@ class Loftr:
             _given_pixels(points, self._seen(description), description.size)
             for points, description in zip(places, (description0, description1), strict=True)
         )
-        inside = _inside(points0, description0.size, description0.mask)
-        inside &= _inside(points1, description1.size, description1.mask)
+        kept = inside(points0, description0.size, description0.mask)
+        kept &= inside(points1, description1.size, description1.mask)
         matches = Matches(points0, points1, found.scores.cpu().numpy(), untrained=self.untrained)
-        return matches.select(inside).sorted()
+        return matches.select(kept).sorted()
 
     @torch.inference_mode()
     def match_points(self, pair: tuple[Description, Description], points0: Points) -> Places:
@@ -205,12 +206,12 @@ class Loftr:
         points0 = np.asarray(points0, np.float32)
         if points0.ndim != 2 or points0.shape[1] != 2:
             raise ValueError(f"points0 must be (K, 2), not {points0.shape}")
-        asked = _inside(points0, pair[0].size, pair[0].mask)
+        asked = inside(points0, pair[0].size, pair[0].mask)
         points1 = np.full_like(points0, np.nan)
         scores = np.zeros(len(points0), np.float32)
         if asked.any() and len(pair[1]):
             points1[asked], scores[asked] = self._follow(pair, points0[asked])
-        valid = (scores > self.threshold) & _inside(points1, pair[1].size, pair[1].mask)
+        valid = (scores > self.threshold) & inside(points1, pair[1].size, pair[1].mask)
         points1[~valid] = np.nan
         return Places(points1, scores, valid)
 
@@ -340,18 +341,6 @@ def _given_pixels(points: Tensor, seen: tuple[int, ...], size: tuple[int, ...]) 
     """Move (K, 2) pixels of the image that the network saw to the image that the user gave."""
     numbers: Points = points.float().cpu().numpy()
     return images.resize_points(numbers, (seen[0], seen[1]), (size[0], size[1]))
-
-
-def _inside(points: Points, size: tuple[int, ...], mask: Mask | None) -> NDArray[np.bool_]:
-    """Tell which (K, 2) points lie on a pixel of the image, and of its mask."""
-    nearest = np.floor(points + 0.5)
-    inside: NDArray[np.bool_] = np.all(
-        np.logical_and(nearest >= 0, nearest < [size[1], size[0]]), axis=1
-    )
-    if mask is not None:
-        columns, rows = np.where(inside[:, None], nearest, 0).astype(np.int64).T
-        inside &= mask[rows, columns]
-    return inside
 
 
 def _best(priority: NDArray[np.float64], most: int | None) -> NDArray[np.int64]:
