@@ -58,6 +58,25 @@ def verify(
     """
     plane = fit_homography(matches.points0, matches.points1, estimator)
     views = fit_fundamental(matches.points0, matches.points1, estimator)
+    return judge(matches, plane, views, size0, size1)
+
+
+def judge(
+    matches: Matches,
+    plane: Fit[Matrix],
+    views: Fit[Matrix],
+    size0: tuple[int, int],
+    size1: tuple[int, int],
+) -> Verdict:
+    """Decide as `verify` does, from fits that are there already.
+
+    Args:
+        matches: What was fitted.
+        plane: From `fit_homography`.
+        views: From `fit_fundamental`.
+        size0: Height and width of image 0.
+        size1: Height and width of image 1.
+    """
     height, width = size1
     area = float(height * width)
     disc = np.pi * _threshold(plane) ** 2 / area
