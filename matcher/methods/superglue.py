@@ -75,6 +75,7 @@ class SuperGlueMatcher:
         network: Matches them.
         licence: Of the network's weights; empty where they are random.
         untrained: True where they are random.
+        threshold: Least probability of a match.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class SuperGlueMatcher:
         self.front_end = front_end
         self.licence = model.licence
         self.untrained = model.untrained
-        self._threshold = model.threshold
+        self.threshold = model.threshold
         self.network = model.network.folded().to(device)
         self._device = device
         self._precision = choose_precision(precision, device)
@@ -169,7 +170,7 @@ class SuperGlueMatcher:
         """Take the matches of one pair of a batch that are likely enough, best first."""
         partners = assigned.partners0[row].cpu().numpy()
         scores = assigned.scores0[row].cpu().numpy()
-        rows = np.flatnonzero((partners >= 0) & (scores > self._threshold))
+        rows = np.flatnonzero((partners >= 0) & (scores > self.threshold))
         indices = np.stack([rows, partners[rows]], axis=1)
         return Matches(
             points0=pair[0].points[indices[:, 0]],
