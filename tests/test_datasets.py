@@ -88,7 +88,7 @@ def test_disparity_moves_points_to_the_left_and_zero_is_unknown(write, folder) -
     ("change", "message"),
     [
         ({"image1": None}, "image1 missing"),
-        ({"type": "stereo"}, "type 'stereo' is none of disparity, homography, pose"),
+        ({"type": "stereo"}, "type 'stereo' is none of depth, disparity, homography, pose"),
         ({"H_0to1": None}, "H_0to1 missing, and type 'homography' needs it"),
         ({"thing": 1}, "thing unknown for type 'homography'"),
         ({"image1": "a.png"}, "image1 is the same file as image0: a.png"),
@@ -166,9 +166,9 @@ def test_a_pair_list_of_38_columns_is_read(folder) -> None:
 @pytest.mark.parametrize(  # EVA-06
     ("line", "message"),
     [
-        (columns() + " 7", "39 columns, not 38"),
+        (columns() + " 7", "39 columns, not 2, 4, 32 or 38"),
         (columns(turns="0 1"), "quarter turns of the images are not read: turn the files"),
-        (columns().replace("50", "fifty"), "a column after the fourth is no number"),
+        (columns().replace("50", "fifty"), "a column after the names is no number"),
         (columns("a.png", "a.png"), "image1 is the same file as image0"),
         (columns().replace("20", "70", 1), "K0 has its centre (70, 15) outside 40 x 30"),
         (columns(), "id 'a.png-b.png' is also that of"),
