@@ -40,6 +40,7 @@ class Evaluation:
         data: What the pairs were.
         methods: What each label stood for: class, options, weights.
         records: One a row and pair, by method and then in the order of the pairs.
+        protocol: What the rules are called, with their version and source; empty for one's own.
     """
 
     settings: Settings
@@ -47,6 +48,7 @@ class Evaluation:
     data: Fingerprint
     methods: Mapping[str, str]
     records: tuple[Record, ...]
+    protocol: str = ""
 
 
 def evaluate(
@@ -56,6 +58,7 @@ def evaluate(
     *,
     out: str | Path | None = None,
     progress: Progress | None = None,
+    protocol: str = "",
 ) -> Evaluation:
     """Run every method on every pair.
 
@@ -67,6 +70,7 @@ def evaluate(
         out: Folder for `records.jsonl`, written as results come, and `run.json`. Results that it
             holds already for the same method, files, settings and code are not computed again.
         progress: Called after each record.
+        protocol: What the rules are called; it goes into the report.
 
     Raises:
         ValueError: No methods or pairs, a name twice, a method that would be refined twice, or a
@@ -98,7 +102,7 @@ def evaluate(
                 progress(len(keys), total, file.records[keys[-1]])
     records = tuple(file.records[key] for key in keys)
     data = datasets.fingerprint(pairs)
-    evaluation = Evaluation(settings, environment, data, names, records)
+    evaluation = Evaluation(settings, environment, data, names, records, protocol)
     if folder is not None:
         storage.write(folder / "run.json", _header(evaluation).encode())
     return evaluation
@@ -122,6 +126,7 @@ def read_evaluation(folder: str | Path) -> Evaluation:
         Fingerprint(**{k: _tuples(v) for k, v in header["data"].items()}),
         header["methods"],
         tuple(records[key] for key in header["records"]),
+        header["protocol"],
     )
 
 
@@ -154,6 +159,7 @@ def _hash(*parts: str) -> str:
 def _header(evaluation: Evaluation) -> str:
     """Write everything but the records, and their keys in their order."""
     values = {
+        "protocol": evaluation.protocol,
         "settings": finite(asdict(evaluation.settings)),
         "environment": asdict(evaluation.environment),
         "data": asdict(evaluation.data),

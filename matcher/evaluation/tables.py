@@ -275,6 +275,7 @@ def markdown(evaluation: Evaluation) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in environment.versions.items())
     untrained = dict.fromkeys(record.method for record in evaluation.records if record.untrained)
     notes = [
+        *([evaluation.protocol] if evaluation.protocol else []),
         f"{_described(evaluation.data)}.",
         f"{evaluation.settings}.",
         f"{versions}; {environment.devices}; {environment.machine}; "
