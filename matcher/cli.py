@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,8 +25,10 @@ from matcher import methods, terminal
 from matcher.options import (
     DEFAULT_METHODS,
     Device,
+    HtmlFile,
     ImageFile,
     MaskFile,
+    MaybeImage,
     Method,
     Methods,
     OptionItems,
@@ -33,12 +36,14 @@ from matcher.options import (
     OutFolder,
     Picture,
     RefineChoice,
+    TruthFile,
     Turns,
     Weights,
     fields_from,
     method_from,
     weights_from,
 )
+from matcher.training.command import train
 
 if TYPE_CHECKING:
     from matcher.evaluation.compare import Comparison
@@ -54,6 +59,7 @@ app = typer.Typer(
 )
 models_app = typer.Typer(help="Trained weights: list, fetch, check.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
+app.command("train")(train)
 
 
 def main() -> None:
@@ -174,10 +180,7 @@ def compare_methods(
     image0: ImageFile,
     image1: ImageFile,
     methods_: Methods = DEFAULT_METHODS,
-    truth: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="Homography (3 x 3) or manifest."),
-    ] = None,
+    truth: TruthFile = None,
     refine: Annotated[bool, typer.Option(help="Move matches to sub-pixel places.")] = True,
     turns: Turns = False,
     device: Device = "auto",
@@ -197,6 +200,32 @@ def compare_methods(
     pictures = [each.picture for each in found if each.picture is not None]
     terminal.finish(f"{len(found)} methods compared", [out / "matches.npz", *pictures])
     raise typer.Exit(any(":" in each.reason for each in found))
+
+
+@app.command("explore")
+def explore_pair(
+    image0: MaybeImage = None,
+    image1: MaybeImage = None,
+    methods_: Methods = DEFAULT_METHODS,
+    truth: TruthFile = None,
+    html: HtmlFile = None,
+    resize: Annotated[int, typer.Option(min=64, help="Larger images are shrunk to it.")] = 640,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any free one.")] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    device: Device = "auto",
+) -> None:
+    """See in a local web page how each stage answers a point; without images, of a sample pair."""
+    from matcher.explore import opened, server, static_page
+    from matcher.storage import write
+
+    makers = {label: partial(_build_one, label, device) for label in methods_.split(",")}
+    pair = opened.open_pair(opened.find_pair(image0, image1, truth), makers, resize)
+    if html is None:
+        server.serve(pair, port, partial(terminal.announce, browser=browser))
+        return
+    with terminal.working("recording"):
+        page = static_page.static_page(pair)
+    terminal.finish(f"{len(makers)} methods recorded", [write(html, page)])
 
 
 @app.command("evaluate")
@@ -360,6 +389,10 @@ def _build(
             method = matching.create(name, device=device, refine=refine, turns=turns, **fields)
         made[" + ".join([label, *["turns"] * turns, *["refine"] * refine])] = method
     return made
+
+
+def _build_one(label: str, device: str) -> Matcher:
+    return _build(label, device)[label]
 
 
 def _hit(hit: TemplateHit, templates: Sequence[Path]) -> dict[str, str]:

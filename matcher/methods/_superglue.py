@@ -23,11 +23,13 @@ class Recipe:
         threshold: Least probability of a match.
         licence: Of the weights.
         network: Fields of the network's `Config`.
-        layers: Registered weights that hold the layers; empty where `weights.safetensors` beside
-            the recipe holds all.
+        layers: Registered weights that hold the layers, or held them before the training;
+            `weights.safetensors` beside the recipe, where there is one, holds all.
         dustbin: Of the transport, for registered layers.
         temperature: Of the similarities, for registered layers.
         tensors_sha256: `matcher.weights.digest` of `weights.safetensors`.
+        method: "superglue".
+        training: How the network is trained; for `matcher train`.
         made: How it was made; for the reader.
     """
 
@@ -39,6 +41,8 @@ class Recipe:
     dustbin: float = 0.0
     temperature: float = 1.0
     tensors_sha256: str = ""
+    method: str = "superglue"
+    training: dict[str, Any] = field(default_factory=dict)
     made: dict[str, Any] = field(default_factory=dict)
 
 
@@ -122,7 +126,7 @@ def _shipped(front_end: str) -> Path:
 
 def _fill(network: SuperGlue, recipe: Recipe, folder: Path) -> None:
     """Load the weights that a recipe names."""
-    if recipe.layers:
+    if not (folder / "weights.safetensors").is_file():
         state = published_state(published.state_dict(recipe.layers), network.config)
         state["dustbin"] = torch.tensor(recipe.dustbin)
         state["context.temperature"] = torch.tensor(recipe.temperature)
@@ -132,4 +136,4 @@ def _fill(network: SuperGlue, recipe: Recipe, folder: Path) -> None:
             raise ValueError(
                 f"{folder}: weights.safetensors is not what recipe.toml was written for"
             )
-    published.load_strict(network, state, recipe.layers or str(folder))
+    published.load_strict(network, state, str(folder))

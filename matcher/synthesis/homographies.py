@@ -61,7 +61,8 @@ def draw(
     )
     places0 = _places(pixels1_from_0, grid, textures, photo_from_0)
     places1 = _places(torch.linalg.inv(pixels1_from_0), grid, textures, photo_from_1)
-    return TwoViews(image0, image1, places0, places1), pixels1_from_0
+    complete = torch.ones(count, dtype=torch.bool, device=device)
+    return TwoViews(image0, image1, places0, places1, complete), pixels1_from_0
 
 
 def homographies(

@@ -199,9 +199,7 @@ class Relief:
 
     def _above(self, origin: Tensor, rays: Tensor, steps: Tensor) -> Tensor:
         """Measure how far above the ground places along the rays are, along z."""
-        x, y, z = (
-            origin[:, axis, None, None] + steps * rays[..., axis] for axis in range(3)
-        )
+        x, y, z = (origin[:, axis, None, None] + steps * rays[..., axis] for axis in range(3))
         return (self.away[:, None, None] - self._height(x, y)).sub_(z)
 
     def _limits(self, origin: Tensor, rays: Tensor) -> tuple[Tensor, Tensor]:
@@ -243,7 +241,8 @@ def draw(
     seen = tuple(look(camera, surfaces) for camera in cameras)
     places0 = _places(cameras, (seen[0], seen[1]))
     places1 = _places(cameras[::-1], (seen[1], seen[0]))
-    views = TwoViews(seen[0].image, seen[1].image, places0, places1)
+    complete = torch.ones(count, dtype=torch.bool, device=random.device)
+    views = TwoViews(seen[0].image, seen[1].image, places0, places1, complete)
     return views, (cameras[0], cameras[1]), (seen[0], seen[1])
 
 

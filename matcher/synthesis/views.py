@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -18,12 +18,15 @@ class TwoViews:
         places0: (B, H, W, 2) float32 pixel (x, y) of image 1 that shows what a pixel of image 0
             shows; NaN where image 1 does not show it.
         places1: (B, H, W, 2) the other way.
+        complete: (B,) bool, True where a pixel without a place is known to have none: so it is with
+            synthetic pairs, and not where places were measured.
     """
 
     image0: Tensor
     image1: Tensor
     places0: Tensor
     places1: Tensor
+    complete: Tensor
 
     def __len__(self) -> int:
         """Count the pairs."""
@@ -31,13 +34,11 @@ class TwoViews:
 
     def swapped(self) -> TwoViews:
         """Exchange the images."""
-        return TwoViews(self.image1, self.image0, self.places1, self.places0)
+        return TwoViews(self.image1, self.image0, self.places1, self.places0, self.complete)
 
     def of(self, rows: Tensor | slice) -> TwoViews:
         """Keep some pairs."""
-        return TwoViews(
-            self.image0[rows], self.image1[rows], self.places0[rows], self.places1[rows]
-        )
+        return TwoViews(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     def shown(self, image0: Tensor, image1: Tensor) -> TwoViews:
         """Exchange the pictures, as changes of light do, and keep the truth."""
@@ -46,8 +47,18 @@ class TwoViews:
     @staticmethod
     def joined(parts: list[TwoViews]) -> TwoViews:
         """Put batches behind each other."""
-        names = ("image0", "image1", "places0", "places1")
+        names = [field.name for field in fields(TwoViews)]
         return TwoViews(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+
+    def unrelated(self) -> TwoViews:
+        """Give each image 0 another pair's image 1, so that nothing has a partner."""
+        nowhere = torch.full_like(self.places0, torch.nan)
+        image1 = self.image1.roll(1, 0)
+        return TwoViews(self.image0, image1, nowhere, nowhere, torch.ones_like(self.complete))
+
+    def to(self, device: torch.device) -> TwoViews:
+        """Move them."""
+        return TwoViews(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
 def follow(places: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,1 @@
+"""Train the networks: settings, samples, tokens, labels, objectives, and one loop for all."""
