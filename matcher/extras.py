@@ -13,11 +13,13 @@ EXTRA_OF = {  # by import name
     "onnx": "export",
     "onnxruntime": "export",
     "ray": "cluster",
+    "starlette": "app",
+    "uvicorn": "app",
 }
 
 
 def require(package: str, wanted_for: str) -> ModuleType:
-    """Import a package that the core does without.
+    """Import a package, or a module of one, that the core does without.
 
     Raises:
         ImportError: It is not installed; the message says who wants it and how to install it.
@@ -25,10 +27,11 @@ def require(package: str, wanted_for: str) -> ModuleType:
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
-        if error.name != package:
+        owner = package.partition(".")[0]
+        if error.name != owner:
             raise
-        command = install_command(package)
-        raise ImportError(f"{wanted_for} needs {package}: {command}", name=package) from error
+        command = install_command(owner)
+        raise ImportError(f"{wanted_for} needs {owner}: {command}", name=owner) from error
 
 
 def install_command(package: str) -> str:

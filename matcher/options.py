@@ -58,6 +58,7 @@ def _check_option(items: list[str]) -> list[str]:
 
 
 ImageFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="Image file.")]
+MaybeImage = Annotated[Path | None, typer.Argument(exists=True, dir_okay=False, help="Image file.")]
 Method = Annotated[
     str, typer.Option("--method", "-m", callback=_check_method, help="One of `matcher methods`.")
 ]
@@ -83,6 +84,16 @@ Picture = Annotated[
     typer.Option(
         callback=_check_ending(".png", ".jpg", ".pdf", ".svg"), help="Draw .png, .jpg, .pdf, .svg."
     ),
+]
+HtmlFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--html", callback=_check_ending(".html"), help="Write a page of one file, and end."
+    ),
+]
+TruthFile = Annotated[
+    Path | None,
+    typer.Option(exists=True, dir_okay=False, help="Homography (3 x 3) or manifest."),
 ]
 MaskFile = Annotated[
     Path | None, typer.Option(exists=True, dir_okay=False, help="Picture, bright where allowed.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +52,13 @@ def finish(summary: str, written: Iterable[Path] = ()) -> None:
     """Print the one line that ends a command: what was found, and which files were written."""
     paths = ", ".join(map(str, written))
     print_line(summary + (f"; wrote {paths}" if paths else ""))
+
+
+def announce(address: str, *, browser: bool) -> None:
+    """Tell where a page is served, and open it where that is wanted."""
+    print_line(f"{address}   Ctrl-C ends it")
+    if browser:
+        webbrowser.open(address)
 
 
 def fail(message: str, code: int) -> int:
