@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from scipy.ndimage import maximum_filter, uniform_filter
 
 from matcher import images as pictures
 from matcher.types import Floats, Image, Mask, Points
@@ -75,11 +76,31 @@ def _contrast(image: Image) -> Floats:
     """
     height, width = image.shape
     padded = np.pad(image, ((0, -height % _CELL), (0, -width % _CELL)), mode="edge")
-    cells = padded.reshape(padded.shape[0] // _CELL, _CELL, padded.shape[1] // _CELL, _CELL)
     mean, square = (
-        uniform_filter(power.mean(axis=(1, 3)), size=2, mode="nearest")
-        for power in (cells, cells**2)
+        _over_squares(_pooled(power), np.add, (1, 0)) / 4 for power in (padded, padded**2)
     )
-    highest = np.asarray(maximum_filter(square - mean**2, size=5, mode="nearest"), np.float32)
+    highest = _over_squares(square - mean**2, np.maximum, (2, 2))
     deviation: Floats = np.sqrt(highest.clip(0))
     return deviation
+
+
+def _pooled(image: Image) -> Floats:
+    """Take the means of cells."""
+    rows = functools.reduce(np.add, (image[i::_CELL] for i in range(_CELL)))
+    means: Floats = functools.reduce(np.add, (rows[:, i::_CELL] for i in range(_CELL))) / _CELL**2
+    return means
+
+
+def _over_squares(cells: Floats, add: np.ufunc, reach: tuple[int, int]) -> Floats:
+    """Reduce over the square of cells from so many before to so many after; edges are repeated.
+
+    As SciPy's filters, which take ten times as long on maps as small as these.
+    """
+    width = sum(reach) + 1
+    for axis in (0, 1):
+        padded = np.pad(cells, [reach if i == axis else (0, 0) for i in (0, 1)], mode="edge")
+        shifted = np.moveaxis(
+            sliding_window_view(padded, width, axis), -1, 0
+        )  # (width, rows, columns)
+        cells = functools.reduce(add, shifted)
+    return cells

@@ -91,7 +91,7 @@ class Side:
             tokens=self.tokens[pairs],
             rows=self.rows[pairs],
             mask=None if self.mask is None else self.mask[pairs],
-            rotation=self.rotation and (self.rotation[0][pairs], self.rotation[1][pairs]),
+            rotation=None if self.rotation is None else self.rotation[pairs],
         )
 
     def keep(self, wanted: Tensor) -> Side:
@@ -100,16 +100,14 @@ class Side:
         counts = wanted.sum(1)
         order = torch.argsort(~wanted, dim=1, stable=True)[:, : int(counts.max())]  # (B, kept)
         left = torch.arange(order.shape[1], device=order.device) < counts[:, None]
-        places = order[:, None, :, None]  # (B, 1, kept, 1), as rotations have heads
+        places = order[:, None, :, None, None]  # (B, 1, kept, 1, 1)
         return Side(
             tokens=torch.take_along_dim(self.tokens, order[..., None], 1),
             rows=torch.take_along_dim(self.rows, order, 1),
             mask=None if bool(left.all()) else left,
-            rotation=self.rotation
-            and (
-                torch.take_along_dim(self.rotation[0], places, 2),
-                torch.take_along_dim(self.rotation[1], places, 2),
-            ),
+            rotation=None
+            if self.rotation is None
+            else torch.take_along_dim(self.rotation, places, 2),
         )
 
 

