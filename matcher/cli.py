@@ -22,6 +22,7 @@ import typer
 
 import matcher
 from matcher import methods, terminal
+from matcher.mining.command import mine
 from matcher.options import (
     DEFAULT_METHODS,
     Device,
@@ -59,6 +60,7 @@ app = typer.Typer(
 )
 models_app = typer.Typer(help="Trained weights: list, fetch, check.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
+app.command("mine")(mine)
 app.command("train")(train)
 
 

@@ -25,7 +25,17 @@ ROWS = (
     {"types", "shapes", "assets", "extras"},
     set(),
     {"correlation", "refinement", "templates", "methods", "matching", "instances"},
-    {"datasets", "synthesis", "evaluation", "sfm", "export", "explore", "doctor", "licences"},
+    {
+        "datasets",
+        "synthesis",
+        "evaluation",
+        "mining",
+        "sfm",
+        "export",
+        "explore",
+        "doctor",
+        "licences",
+    },
     {"training"},
     {"terminal", "options", "cli", "__main__"},
 )
@@ -41,7 +51,8 @@ def name_of(path):
 
 
 def row_of(module):
-    part = module.split(".")[1]
+    parts = module.split(".")
+    part = "cli" if parts[-1] == "command" else parts[1]  # a command lies with what it commands
     return next((row for row, names in enumerate(ROWS) if part in names), 1)
 
 

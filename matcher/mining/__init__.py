@@ -1,0 +1,1 @@
+"""Training pairs with verified matches from anybody's photographs."""
