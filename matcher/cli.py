@@ -208,7 +208,7 @@ def compare_methods(
 def explore_pair(
     image0: MaybeImage = None,
     image1: MaybeImage = None,
-    methods_: Methods = DEFAULT_METHODS,
+    methods_: Methods = "superglue,loftr,ncc",
     truth: TruthFile = None,
     html: HtmlFile = None,
     resize: Annotated[int, typer.Option(min=64, help="Larger images are shrunk to it.")] = 640,
@@ -233,37 +233,78 @@ def explore_pair(
 @app.command("evaluate")
 def evaluate_methods(
     benchmark: Annotated[
-        str, typer.Argument(help="sample, or a manifest (pairs.json, pairs.txt).")
+        str,
+        typer.Argument(help="sample, synthetic, a protocol, or a list of pairs: .json .toml .txt."),
     ],
     methods_: Methods = DEFAULT_METHODS,
     refine: Annotated[RefineChoice, typer.Option(help="Score matches refined.")] = RefineChoice.ON,
-    resize: Annotated[int, typer.Option(min=0, help="Long side in pixels; 0 keeps sizes.")] = 640,
-    repeats: Annotated[int, typer.Option(min=1, help="Robust fits a pair, pooled.")] = 1,
+    root: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder of the benchmark's data.")
+    ] = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Take what is there of a protocol's pairs.")
+    ] = False,
+    resize: Annotated[
+        int | None, typer.Option(min=0, help="Long side, 640 if not given; 0 keeps sizes.")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option(min=1, help="Robust fits a pair, pooled; 1 if not given.")
+    ] = None,
     device: Device = "auto",
     out: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder; a rerun resumes.")
+        Path | None, typer.Option(file_okay=False, help="Folder for the report; a rerun resumes.")
     ] = None,
 ) -> None:
-    """Run methods over the pairs of a benchmark and print their figures."""
-    from matcher import datasets
-    from matcher.evaluation import runner, tables
-    from matcher.evaluation.settings import Settings
+    """Run methods over the pairs of a benchmark, print their figures and write a report."""
+    from matcher.evaluation import benchmarks, pictures, report, runner, tables
 
-    pairs = datasets.benchmark(benchmark)
-    made = _build(methods_, device)
-    settings = Settings(long_side=resize or None, refine=refine.value, repeats=repeats)
+    chosen = benchmarks.find(
+        benchmark, root, partial=partial, long_side=resize, repeats=repeats
+    ).refined(refine.value)
+    made = _build(methods_, device, keypoints=chosen.keypoints)
     with terminal.bar("evaluating") as advance:
         evaluation = runner.evaluate(
-            made, pairs, settings, out=out, progress=lambda done, of, _: advance(done, of)
+            made,
+            chosen.pairs,
+            chosen.settings,
+            out=out,
+            progress=lambda done, of, _: advance(done, of),
+            protocol=chosen.protocol,
         )
-    rows = [tables.cells(row) for row in tables.table(evaluation)]
-    terminal.print_table(rows)
-    written = [] if out is None else tables.write_tables(evaluation, out)
+    terminal.print_table([tables.cells(row) for row in tables.table(evaluation)])
+    written: list[Path] = []
+    if out is not None:
+        with terminal.working("drawing the worst and best pairs"):
+            pictures.draw(evaluation, made, chosen.pairs, out)
+        written = report.write_report(evaluation, out)
     failed = [record for record in evaluation.records if record.outcome != "ok"]
     for record in failed:
         terminal.fail(f"{record.method}, {record.pair}: {record.detail}", 1)
-    terminal.finish(f"{len(pairs)} pairs, {len(made)} methods, {len(failed)} failed", written)
+    count = f"{len(chosen.pairs)} pairs, {len(made)} methods, {len(failed)} failed"
+    terminal.finish(count, written)
     raise typer.Exit(bool(failed))
+
+
+@app.command("report")
+def write_report(
+    folders: Annotated[
+        list[Path], typer.Argument(exists=True, file_okay=False, help="From evaluate --out.")
+    ],
+    readme: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Put the results between its markers."),
+    ] = None,
+) -> None:
+    """Write the reports of stored evaluations again, or their results into a document."""
+    from matcher.evaluation import readme as document
+    from matcher.evaluation import report, runner
+
+    found = {folder: runner.read_evaluation(folder) for folder in folders}
+    if readme is not None:
+        written = [document.update(readme, {path.name: each for path, each in found.items()})]
+    else:
+        written = [path for folder in found for path in report.write_report(found[folder], folder)]
+    terminal.finish(f"{len(found)} {'evaluation' if len(found) == 1 else 'evaluations'}", written)
 
 
 @app.command("methods")
@@ -379,14 +420,20 @@ def _summary(name: str) -> str:
 
 
 def _build(
-    names: str, device: str, refine: bool = False, turns: bool = False
+    names: str,
+    device: str,
+    refine: bool = False,
+    turns: bool = False,
+    keypoints: int | None = None,
 ) -> dict[str, Matcher]:
-    """Make methods, by the label of their rows."""
+    """Make methods, by the label of their rows; `keypoints` is a budget for those that have one."""
     from matcher import matching
 
     made = {}
     for label in names.split(","):
         name, fields = method_from(label)
+        if keypoints is not None and methods.takes(name, "max_keypoints"):
+            fields = {"max_keypoints": keypoints, **fields}
         with terminal.working(f"loading {label}"):
             method = matching.create(name, device=device, refine=refine, turns=turns, **fields)
         made[" + ".join([label, *["turns"] * turns, *["refine"] * refine])] = method

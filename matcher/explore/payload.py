@@ -75,16 +75,17 @@ def of_answer(fitted: Fitted, point0: Point, opened: Opened) -> Json:
     token = None
     if answer.token >= 0:
         token = fitted.probe.descriptions[0].points[answer.token].tolist()
-    rows = {"before": answer.before, "after": answer.after, "assignment": answer.assignment}
     return {
         "token": token,
         "true": None if token is None else opened.true_place(token),
         "match": answer.match,
         "dustbin": answer.dustbin,
-        "attention": [[_scored(row, points1) for row in layer] for layer in answer.attention],
-        "mean": [_scored(layer.mean(0), points1) for layer in answer.attention],
-        "overall": _scored(_mean(answer.attention), points1),
-        **{name: _scored(row, points1) for name, row in rows.items()},
+        "before": _scored(answer.before, points1),
+        "attention": [[_scored(row, points1, True) for row in each] for each in answer.attention],
+        "mean": [_scored(each.mean(0), points1, True) for each in answer.attention],
+        "overall": _scored(_mean(answer.attention), points1, True),
+        "after": _scored(answer.after, points1),
+        "assignment": _scored(answer.assignment, points1, True),
     }
 
 
@@ -111,12 +112,18 @@ def of_pixels(score_map: ScoreMap, true: Point | None, most: int | None = None) 
     }
 
 
-def _scored(scores: Floats | None, places: Points | None) -> Json | None:
-    """Tell (N,) scores in a byte each, with their range and the place of the best."""
+def _scored(scores: Floats | None, places: Points | None, root: bool = False) -> Json | None:
+    """Tell (N,) scores: their best and its place, and of each a level of brightness.
+
+    Levels rise from 0 (also for negative scores, where the best is positive) to 255; with the root
+    of the score where `root` is set, so that the small of a sharp distribution are seen.
+    """
     if scores is None or not len(scores):
         return None
     low, high = float(scores.min()), float(scores.max())
-    levels = np.rint((scores - low) / max(high - low, 1e-12) * 255).astype(np.uint8)
+    floor = max(low, 0.0) if high > 0 else low
+    shares = np.clip((scores - floor) / max(high - floor, 1e-12), 0, 1)
+    levels = np.rint(255 * (np.sqrt(shares) if root else shares)).astype(np.uint8)
     told: Json = {"low": low, "high": high, "levels": base64.b64encode(levels.tobytes()).decode()}
     if places is not None:
         told["peak"] = places[int(scores.argmax())].tolist()

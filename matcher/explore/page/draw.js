@@ -59,12 +59,13 @@ function heatOfGrid(page, map) {
 // Lay scores of single places over it, the best on top: the better, the larger and the brighter.
 function heatOfPoints(page, map, places) {
   const levels = levelsOf(map), order = [...levels.keys()].sort((a, b) => levels[a] - levels[b]);
+  const room = Math.min(Math.sqrt((page.width * page.height) / levels.length), 24); // of one place
   for (const i of order) {
-    const share = levels[i] / 255, [red, green, blue] = RAMPED[levels[i]];
-    page.context.fillStyle = `rgba(${red},${green},${blue},${0.3 + 0.7 * share})`;
+    const strength = (levels[i] / 255) ** 2, [red, green, blue] = RAMPED[levels[i]];
+    page.context.fillStyle = `rgba(${red},${green},${blue},${0.25 + 0.75 * strength})`;
     page.context.beginPath();
     const [x, y] = at(page, [places[2 * i], places[2 * i + 1]]);
-    page.context.arc(x, y, 1.6 + 5 * share, 0, 7);
+    page.context.arc(x, y, room * (0.14 + 0.5 * strength), 0, 7);
     page.context.fill();
   }
 }
@@ -107,12 +108,12 @@ function drawMap(canvas, image, map, places, truth) {
 function drawLines(canvas, matches, options) {
   const { context, width, height } = fitted(canvas);
   context.clearRect(0, 0, width, height);
-  const count = Math.max(matches.length, 1), faint = options.chosen ? 0.35 : 1;
+  const count = Math.max(matches.length, 1), faint = options.chosen ? 0.6 : 1;
   context.lineWidth = Math.min(Math.max(4 / count ** 0.35, 0.5), 1.6);
   const radius = Math.min(Math.max((900 / count) ** 0.5, 1.2), 3);
   for (const { ends: [a, b], colour } of [...matches].reverse()) {
     context.strokeStyle = context.fillStyle = colour;
-    context.globalAlpha = faint * Math.min(Math.max(7 / count ** 0.5, 0.08), 0.9);
+    context.globalAlpha = faint * Math.min(Math.max(7 / count ** 0.5, 0.12), 0.9);
     if (options.lines) { context.beginPath(); context.moveTo(...a); context.lineTo(...b); context.stroke(); }
     context.globalAlpha = 0.4 + 0.6 * faint;
     for (const end of [a, b]) { context.beginPath(); context.arc(...end, radius, 0, 7); context.fill(); }
