@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+import matcher
 from matcher import images, methods
+from matcher.methods._scales import Scaled
 from matcher.methods._turns import Turned
-from matcher.refinement import refine as refine_matches
 from matcher.types import (
     Description,
     Image,
@@ -44,7 +45,7 @@ class Refined:
         return [
             matches
             if matches.refined is not None
-            else refine_matches(matches, description0.image, description1.image)
+            else matcher.refine(matches, description0.image, description1.image)
             for matches, (description0, description1) in zip(found, pairs, strict=True)
         ]
 
@@ -60,7 +61,7 @@ class Refined:
         rows = np.flatnonzero(places.valid)
         found = Matches(np.asarray(points0)[rows], places.points1[rows], places.scores[rows])
         points1 = places.points1.copy()
-        points1[rows] = refine_matches(found, pair[0].image, pair[1].image).points1
+        points1[rows] = matcher.refine(found, pair[0].image, pair[1].image).points1
         return replace(places, points1=points1)
 
     def score_map(
@@ -70,13 +71,15 @@ class Refined:
         return self.method.score_map(pair, point0)
 
 
-def create(
+def create(  # noqa: PLR0913  every stage round a method is chosen here
     name: str,
     *,
     device: str = "auto",
     weights: str | Path | None = "default",
+    backend: str = "torch",
     refine: bool = True,
     turns: bool = False,
+    scales: Sequence[float] = (),
     **options: Any,
 ) -> Matcher:
     """Make a method by name.
@@ -85,16 +88,24 @@ def create(
         name: One of `matcher.list_methods()`.
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
         weights: "default", a file or folder, or None for random weights, whose results are marked `untrained`.
+        backend: "torch", or "onnxruntime" for what `matcher export` made: `weights` is its folder. It runs without
+            torch, which the refinement needs.
         refine: Move every match to its sub-pixel place by correlation; False gives the matches as found.
         turns: Try image 1 turned by quarter turns too, for pictures of any roll; costs up to four times as much.
+        scales: Sizes to try besides the given ones, as factors: (0.5, 2) for a small thing against a large scene. A
+            pair that does not match as given costs one more matching a size and image.
         **options: Fields of the method's own `Options`.
 
     Raises:
         ValueError: No such method or device, or a bad option value.
         ImportError: The method needs an optional package; the message names the extra.
         TypeError: The method has no such option.
+        FileNotFoundError: The weights are not there, or the method was not exported.
     """
-    method = methods.build(name, device=device, weights=weights, **options)
+    if refine:
+        methods.need_torch("refine=True")
+    method = methods.build(name, device=device, weights=weights, backend=backend, **options)
+    method = Scaled(method, scales) if scales else method
     method = Turned(method) if turns else method
     return Refined(method) if refine else method
 

@@ -83,7 +83,7 @@ class XFeatFrontEnd:
         reliability = sample(maps.reliability[row], points, STRIDE)[:, 0]
         scores = probability[0, 0, rows, columns] * reliability
         places, values = points.cpu().numpy(), scores.cpu().numpy()
-        chosen = self.options.rows(places, values, image, mask)
+        chosen = self.options.rows(places, values, _seen(image), mask)
         features = F.normalize(maps.features[row], dim=0)
         descriptors = sample(features, points[torch.from_numpy(chosen)], STRIDE, mode="bicubic")
         described = F.normalize(descriptors, dim=1).cpu().numpy()
@@ -106,8 +106,8 @@ def network_maps(
     """
     groups: dict[torch.Size, list[tuple[int, Tensor]]] = defaultdict(list)
     for number, image in enumerate(images):
-        grey = image if image.ndim == 2 else image.mean(axis=2)  # as published
-        ready = torch.from_numpy(np.require(grey, requirements=["C", "W"]))[None, None].to(device)
+        ready = torch.from_numpy(np.require(_seen(image), requirements=["C", "W"]))
+        ready = ready[None, None].to(device)
         if scale != 1:
             size = [max(1, round(side * scale)) for side in image.shape[:2]]
             ready = F.interpolate(ready, size, mode="bilinear", align_corners=False)
@@ -128,6 +128,12 @@ def build(
     network = XFeat()
     untrained = published.initialise(network, weights, "xfeat")
     return XFeatFrontEnd(network, chosen, choose_device(device), untrained)
+
+
+def _seen(image: Image) -> Image:
+    """Make the (H, W) grey image that the network sees: the mean of the colours, as published."""
+    grey: Image = image if image.ndim == 2 else image.mean(axis=2)
+    return grey
 
 
 def _probability(logits: Tensor) -> Tensor:

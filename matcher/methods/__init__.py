@@ -13,6 +13,8 @@ from typing import Any
 
 from matcher.types import Matcher
 
+BACKENDS = ("torch", "onnxruntime")
+
 
 def names() -> list[str]:
     """List every method by name, sorted."""
@@ -21,7 +23,12 @@ def names() -> list[str]:
 
 
 def build(
-    name: str, *, device: str = "auto", weights: str | Path | None = "default", **options: Any
+    name: str,
+    *,
+    device: str = "auto",
+    weights: str | Path | None = "default",
+    backend: str = "torch",
+    **options: Any,
 ) -> Matcher:
     """Make a method, as published: without the stages that `matcher.create` puts round it.
 
@@ -30,6 +37,7 @@ def build(
         device: "auto" (a GPU where there is one), "cpu", "cuda", "cuda:1", "mps".
         weights: "default" for those that ship or were fetched, a file or folder, or None for random ones,
             whose results are marked `untrained`. Methods without weights ignore it.
+        backend: "torch", or "onnxruntime" for exported networks; see `matcher.create`.
         **options: Fields of the method's own `Options`.
 
     Raises:
@@ -39,6 +47,28 @@ def build(
     """
     if name not in names():
         raise ValueError(f"no method {name!r}; there are {', '.join(names())}")
+    if backend not in BACKENDS:
+        raise ValueError(f"no backend {backend!r}; there are {', '.join(BACKENDS)}")
+    if backend == "onnxruntime":
+        runner = importlib.import_module(f"{__name__}._onnx")
+        exported: Matcher = runner.build(name, device=device, weights=weights, **options)
+        return exported
+    need_torch(f"method {name!r}")
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     method: Matcher = module.build(device=device, weights=weights, **options)
     return method
+
+
+def need_torch(what: str) -> None:
+    """Refuse at once what cannot work without torch.
+
+    Raises:
+        ImportError: It is not installed.
+    """
+    try:
+        importlib.import_module("torch")
+    except ModuleNotFoundError as error:
+        message = f"{what} needs torch, which `pip install tiepoint` brings; exported methods run "
+        raise ImportError(
+            f"{message}without it: backend='onnxruntime', refine=False", name="torch"
+        ) from error
