@@ -12,6 +12,7 @@ EXTRA_OF = {  # by import name
     "h5py": "sfm",
     "onnx": "export",
     "onnxruntime": "export",
+    "onnxscript": "export",
     "ray": "cluster",
     "starlette": "app",
     "uvicorn": "app",

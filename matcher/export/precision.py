@@ -76,9 +76,7 @@ class _Halver:
         """Name the float16 form of a value, and make it where there is none yet."""
         if name not in self.halves:
             self.halves[name] = f"{name}_half"
-            self.nodes.append(
-                self._cast(name, self.halves[name], self.onnx.TensorProto.FLOAT16)
-            )
+            self.nodes.append(self._cast(name, self.halves[name], self.onnx.TensorProto.FLOAT16))
         return self.halves[name]
 
     def _cast(self, source: str, target: str, kind: int) -> Any:
