@@ -22,6 +22,7 @@ import typer
 
 import matcher
 from matcher import methods, terminal
+from matcher.export.command import export
 from matcher.mining.command import mine
 from matcher.options import (
     DEFAULT_METHODS,
@@ -60,6 +61,7 @@ app = typer.Typer(
 )
 models_app = typer.Typer(help="Trained weights: list, fetch, check.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
+app.command("export")(export)
 app.command("mine")(mine)
 app.command("train")(train)
 
@@ -432,10 +434,13 @@ def _build(
     made = {}
     for label in names.split(","):
         name, fields = method_from(label)
-        if keypoints is not None and methods.takes(name, "max_keypoints"):
-            fields = {"max_keypoints": keypoints, **fields}
+        options = {"device": device, "refine": refine, "turns": turns, **fields}
         with terminal.working(f"loading {label}"):
-            method = matching.create(name, device=device, refine=refine, turns=turns, **fields)
+            try:
+                budget = {} if keypoints is None else {"max_keypoints": keypoints}
+                method = matching.create(name, **(budget | options))
+            except TypeError:  # the method has no such budget
+                method = matching.create(name, **options)
         made[" + ".join([label, *["turns"] * turns, *["refine"] * refine])] = method
     return made
 

@@ -7,52 +7,27 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from matcher import storage
 from matcher.datasets import Fingerprint
+from matcher.evaluation.figures import FIGURES, Figure, errors_of, values_of
 from matcher.evaluation.records import Kind, Outcome, Record, finite
 from matcher.evaluation.runner import Evaluation
-from matcher.evaluation.settings import (
-    EPIPOLAR_LIMITS,
-    HOMOGRAPHY_PIXELS,
-    POSE_DEGREES,
-    PRECISION_PIXELS,
-)
 from matcher.evaluation.statistics import (
     Difference,
     Interval,
-    Statistic,
     auc_at,
     bootstrap_interval,
-    mean,
     median,
     paired_bootstrap,
 )
 
 ALL = "all"
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One figure of the table.
-
-    Attributes:
-        name: As in "pose AUC@5".
-        statistic: From the values of all pairs to the figure.
-        values: (R,) values of one pair; empty where the figure does not apply to it.
-        percent: Whether it is a share.
-    """
-
-    name: str
-    statistic: Statistic
-    values: Callable[[Record], Sequence[float]]
-    percent: bool = True
 
 
 @dataclass(frozen=True)
@@ -97,79 +72,6 @@ class SweepRow:
     best: float
 
 
-def _matches(record: Record) -> Sequence[float]:
-    return [record.score.matches]
-
-
-def _precision_at(index: int) -> Callable[[Record], Sequence[float]]:
-    def values(record: Record) -> Sequence[float]:
-        known = record.kind in (Kind.HOMOGRAPHY, Kind.POSE, Kind.DENSE)
-        return record.score.precision[index : index + 1] if known else []
-
-    return values
-
-
-def _errors_of(kind: Kind, threshold: int = 0) -> Callable[[Record], Sequence[float]]:
-    def values(record: Record) -> Sequence[float]:
-        return record.score.errors[threshold] if record.kind is kind else []
-
-    return values
-
-
-def _epipolar_at(index: int) -> Callable[[Record], Sequence[float]]:
-    return lambda record: record.score.epipolar[index : index + 1]
-
-
-def _matching_score(record: Record) -> Sequence[float]:
-    """Correct matches within 3 pixels over the keypoints of image 0; failures count 0."""
-    if not record.score.precision or record.keypoints0 is None:
-        return []
-    return [record.score.precision[1] * record.score.matches / max(record.keypoints0, 1)]
-
-
-def _recall(record: Record) -> Sequence[float]:
-    return [] if record.score.recall is None else [record.score.recall]
-
-
-def _area(record: Record) -> Sequence[float]:
-    return [] if record.kind is Kind.UNRELATED else [record.score.area]
-
-
-def _bias_along(axis: int) -> Callable[[Record], Sequence[float]]:
-    return lambda record: record.score.bias[axis : axis + 1]
-
-
-def _false_accept(record: Record) -> Sequence[float]:
-    return [float(bool(record.score.same_place))] if record.kind is Kind.UNRELATED else []
-
-
-FIGURES = (
-    Figure("matches", mean, _matches, percent=False),
-    *(
-        Figure(f"precision@{pixels:g}", mean, _precision_at(index))
-        for index, pixels in enumerate(PRECISION_PIXELS)
-    ),
-    *(
-        Figure(f"homography AUC@{pixels:g}", auc_at(pixels), _errors_of(Kind.HOMOGRAPHY))
-        for pixels in HOMOGRAPHY_PIXELS
-    ),
-    *(
-        Figure(f"pose AUC@{degrees:g}", auc_at(degrees), _errors_of(Kind.POSE))
-        for degrees in POSE_DEGREES
-    ),
-    *(
-        Figure(f"epipolar precision@{limit:g}", mean, _epipolar_at(index))
-        for index, limit in enumerate(EPIPOLAR_LIMITS)
-    ),
-    Figure("matching score@3", mean, _matching_score),
-    Figure("recall@3", mean, _recall),
-    Figure("covered area", mean, _area),
-    Figure("bias x px", mean, _bias_along(0), percent=False),
-    Figure("bias y px", mean, _bias_along(1), percent=False),
-    Figure("false accepts", mean, _false_accept),
-)
-
-
 def table(evaluation: Evaluation) -> list[Row]:
     """Sum up every method on every data set, and on all where there are several."""
     rows = []
@@ -193,7 +95,7 @@ def difference(evaluation: Evaluation, method0: str, method1: str, figure: str) 
     if figure not in chosen:
         raise ValueError(f"no figure {figure!r}; there are {', '.join(chosen)}")
     values0, values1 = (
-        _values(chosen[figure], _records_of(evaluation, method)) for method in (method0, method1)
+        values_of(chosen[figure], _records_of(evaluation, method)) for method in (method0, method1)
     )
     if not values0.size:
         raise ValueError(f"no pair has {figure}")
@@ -215,7 +117,7 @@ def sweep(evaluation: Evaluation) -> list[SweepRow]:
             if not records:
                 continue
             values = {
-                threshold: 100 * _plain(Figure(name, auc_at(at), _errors_of(kind, index)), records)
+                threshold: 100 * _plain(Figure(name, auc_at(at), errors_of(kind, index)), records)
                 for index, threshold in enumerate(thresholds)
             }
             best = max(values, key=lambda threshold: values[threshold])
@@ -226,9 +128,7 @@ def sweep(evaluation: Evaluation) -> list[SweepRow]:
 def cells(row: Row) -> dict[str, str]:
     """Write the main figures of a row for a terminal; ± is half the interval."""
     shown = ("matches", "precision@3", "homography AUC@3", "pose AUC@5", "false accepts")
-    figures = {
-        name: _plus_minus(row.figures[name]) if name in row.figures else "" for name in shown
-    }
+    figures = {name: plus_minus(row.figures[name]) if name in row.figures else "" for name in shown}
     per_pair = 1000 * sum(row.seconds.get(stage, 0.0) for stage in ("describe", "match", "refine"))
     return {
         "method": row.method,
@@ -250,7 +150,7 @@ def all_cells(row: Row) -> dict[str, str]:
         "false accepts": ["false accepts"],
     }
     known = {
-        title: " / ".join(_plus_minus(row.figures[name]) for name in names if name in row.figures)
+        title: " / ".join(plus_minus(row.figures[name]) for name in names if name in row.figures)
         for title, names in joined.items()
     }
     return {
@@ -271,21 +171,33 @@ def markdown(evaluation: Evaluation) -> str:
     used = [title for title in titles if any(line.get(title) for line in written)]
     lines = ["| " + " | ".join(used) + " |", "|" + "---|" * len(used)]
     lines += ["| " + " | ".join(line.get(title, "") for title in used) + " |" for line in written]
+    lines += ["", "± is half the 95 % bootstrap interval; times are medians.", ""]
+    lines += [f"- {name}: {text}" for name, text in notes(evaluation).items()]
+    lines += [
+        f"- {label} is **untrained**: its figures mean nothing." for label in untrained(evaluation)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def notes(evaluation: Evaluation) -> dict[str, str]:
+    """Say what the figures rest on: protocol, data, settings, versions, machine, methods."""
     environment = evaluation.environment
     versions = ", ".join(f"{name} {version}" for name, version in environment.versions.items())
-    untrained = dict.fromkeys(record.method for record in evaluation.records if record.untrained)
-    notes = [
-        *([evaluation.protocol] if evaluation.protocol else []),
-        f"{_described(evaluation.data)}.",
-        f"{evaluation.settings}.",
-        f"{versions}; {environment.devices}; {environment.machine}; "
-        f"code {environment.code}{' ' + environment.commit if environment.commit else ''}.",
-        *(f"{label}: {what}." for label, what in evaluation.methods.items()),
-        *(f"{label} is **untrained**: its figures mean nothing." for label in untrained),
-    ]
-    return "\n".join(
-        [*lines, "", "± is half the 95 % bootstrap interval; times are medians.", ""]
-    ) + ("\n".join(f"- {note}" for note in notes) + "\n")
+    commit = f", commit {environment.commit}" if environment.commit else ""
+    return {
+        **({"protocol": evaluation.protocol} if evaluation.protocol else {}),
+        "data": _described(evaluation.data),
+        "settings": str(evaluation.settings),
+        "versions": versions,
+        "code": environment.code + commit,
+        "machine": f"{environment.machine}, {environment.devices}",
+        **evaluation.methods,
+    }
+
+
+def untrained(evaluation: Evaluation) -> list[str]:
+    """List the rows of networks with random weights."""
+    return list(dict.fromkeys(record.method for record in evaluation.records if record.untrained))
 
 
 def write_tables(evaluation: Evaluation, folder: str | Path) -> list[Path]:
@@ -314,7 +226,7 @@ def _records_of(evaluation: Evaluation, method: str) -> list[Record]:
 def _row(method: str, group: str, records: Sequence[Record]) -> Row:
     figures = {}
     for figure in FIGURES:
-        values = _values(figure, records)
+        values = values_of(figure, records)
         if values.size:
             found = bootstrap_interval(values, figure.statistic)
             scale = 100 if figure.percent else 1
@@ -340,21 +252,16 @@ def _failures(records: Sequence[Record]) -> dict[str, int]:
     return dict(Counter(reasons))
 
 
-def _values(figure: Figure, records: Sequence[Record]) -> NDArray[np.float64]:
-    """Collect (N, R) values of the pairs that have the figure."""
-    found = [list(values) for record in records if len(values := figure.values(record))]
-    return np.array(found, np.float64)
-
-
 def _plain(figure: Figure, records: Sequence[Record]) -> float:
-    return float(figure.statistic(_values(figure, records).reshape(1, -1))[0])
+    return float(figure.statistic(values_of(figure, records).reshape(1, -1))[0])
 
 
 def _failed(row: Row) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in row.failures.items()) or "0"
 
 
-def _plus_minus(interval: Interval) -> str:
+def plus_minus(interval: Interval) -> str:
+    """Write a figure with half of its interval, where that is known."""
     digits = 0 if interval.value >= 1000 else 1
     half = (interval.high - interval.low) / 2
     return f"{interval.value:.{digits}f}" + (f" ±{half:.{digits}f}" if math.isfinite(half) else "")

@@ -1,0 +1,80 @@
+"""Put the results of stored evaluations into a document, so that no number is typed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from matcher import storage
+from matcher.evaluation.report_page import HEADLINES, milliseconds
+from matcher.evaluation.runner import Evaluation
+from matcher.evaluation.tables import ALL, Row, plus_minus, table
+
+BEGIN = "<!-- results: written by `matcher report DIR ... --readme README.md` -->"
+END = "<!-- end of the results -->"
+
+
+def update(document: str | Path, evaluations: Mapping[str, Evaluation]) -> Path:
+    """Write the results between the markers of a document.
+
+    Args:
+        document: Markdown with the lines `BEGIN` and `END`.
+        evaluations: By name; each becomes columns of one table.
+
+    Returns:
+        The document.
+
+    Raises:
+        ValueError: It has not the two markers, in their order.
+    """
+    document = Path(document)
+    text = document.read_text(encoding="utf-8")
+    before, found, rest = text.partition(BEGIN)
+    _, ended, after = rest.partition(END)
+    if not (found and ended):
+        raise ValueError(f"{document} must have the lines {BEGIN} and {END}")
+    new = f"{before}{BEGIN}\n\n{markdown(evaluations)}\n{END}{after}"
+    return storage.write(document, new.encode())
+
+
+def markdown(evaluations: Mapping[str, Evaluation]) -> str:
+    """Write one table: a row a method, the headline figures and the time of each evaluation."""
+    columns: dict[str, dict[str, str]] = {}
+    for name, evaluation in evaluations.items():
+        for title, cells in _columns(table(evaluation)).items():
+            columns[f"{name}: {title}"] = cells
+    methods = dict.fromkeys(method for cells in columns.values() for method in cells)
+    lines = ["| method | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
+    lines += [
+        f"| {method} | " + " | ".join(cells.get(method, "") for cells in columns.values()) + " |"
+        for method in methods
+    ]
+    made = [
+        f"{name}: {evaluation.data.pairs} pairs, sha256 {evaluation.data.sha256[:12]}, "
+        f"code {evaluation.environment.code}, {evaluation.environment.machine}, "
+        f"{evaluation.environment.devices}"
+        for name, evaluation in evaluations.items()
+    ]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "± is half the 95 % bootstrap interval over pairs. " + "; ".join(made) + ".",
+            "",
+        ]
+    )
+
+
+def _columns(rows: list[Row]) -> dict[str, dict[str, str]]:
+    """Choose the rows over all data sets, and their figures, by title and method."""
+    groups = {row.group for row in rows}
+    totals = [row for row in rows if len(groups) == 1 or row.group == ALL]
+    names = [*(figure for figure, _, _ in HEADLINES), "false accepts"]
+    found: dict[str, dict[str, str]] = {}
+    for row in totals:
+        for name in names:
+            if name in row.figures and not (name == "precision@3" and len(found) > 1):
+                found.setdefault(name, {})[row.method] = plus_minus(row.figures[name])
+        if row.seconds:
+            found.setdefault("ms a pair", {})[row.method] = f"{milliseconds(row):.0f}"
+    return found
