@@ -12,7 +12,7 @@ from torch import Tensor
 
 from matcher import assets
 from matcher.nn import loftr, loftr_light
-from matcher.weights import state_dict
+from matcher.weights import digest, state_dict
 
 TOKENS = 1000  # of the light preset: what each number costs and gains is in its card
 
@@ -36,9 +36,16 @@ class Preset:
     file: str = ""
 
 
-def _recipe() -> dict[str, Any]:
-    """Read how the light network is made and where it starts."""
-    path = assets.folder("models") / "loftr-light" / "recipe.toml"
+def _folder() -> Path:
+    """Give the light network's folder."""
+    return assets.folder("models") / "loftr-light"
+
+
+def _recipe(folder: Path) -> dict[str, Any]:
+    """Read how a light network is made, where it starts, and how it was trained."""
+    path = folder / "recipe.toml"
+    if not path.is_file():
+        raise FileNotFoundError(f"no {path}: weights must be a file, or a folder with recipe.toml")
     return tomllib.loads(path.read_text("utf-8"))
 
 
@@ -50,7 +57,7 @@ def _published(config: loftr.Config, file: str) -> Preset:
 PRESETS: Mapping[str, Preset] = {
     # LighterGlue's threshold
     "light": Preset(
-        lambda: loftr_light.LoftrLight(loftr_light.Config(**_recipe()["network"])),
+        lambda: loftr_light.LoftrLight(loftr_light.Config(**_recipe(_folder())["network"])),
         threshold=0.1,
         tokens=TOKENS,
     ),
@@ -66,15 +73,28 @@ def start_weights(preset: str, weights: str | Path) -> Mapping[str, Tensor]:
     """Read the weights of a preset.
 
     Raises:
-        ValueError: They are not in the package, and the user named no file.
+        ValueError: They are not in the package, and the user named no file; or the folder's weights
+            are not those of its recipe.
+        FileNotFoundError: The file, or the folder's recipe, is missing.
     """
     file = PRESETS[preset].file
     if file and weights == "default":
         raise ValueError(f"preset {preset!r} needs weights=FILE: {file}")
     if file:
         return loftr.published_state(state_dict(weights))
-    if weights == "default":
-        recipe = _recipe()
+    folder = _folder() if weights == "default" else Path(weights).expanduser()
+    if folder.is_dir():
+        return _trained(folder)
+    return state_dict(weights)
+
+
+def _trained(folder: Path) -> Mapping[str, Tensor]:
+    """Read the weights of a model's folder, or make those that its recipe starts from."""
+    recipe, own = _recipe(folder), folder / "weights.safetensors"
+    if not own.is_file():
         begin = {part: state_dict(name) for part, name in recipe["start"].items()}
         return loftr_light.start(**begin, layers=recipe["network"]["layers"])
-    return state_dict(weights)
+    state = state_dict(own)
+    if digest(state) != recipe["tensors_sha256"]:
+        raise ValueError(f"{folder}: weights.safetensors is not what recipe.toml was written for")
+    return state

@@ -23,6 +23,7 @@ from matcher.nn import transformer
 from matcher.nn.assignment import mutual_best, sinkhorn
 from matcher.nn.perceptron import fold
 from matcher.nn.pointsets import PointSet, State, nothing_assigned, put_back
+from matcher.nn.sinkhorn import LOWEST
 from matcher.nn.superglue_modern import Modern
 from matcher.nn.superglue_published import Published, published_names
 from matcher.shapes import check_shape
@@ -146,7 +147,8 @@ class SuperGlue(nn.Module):
         if self.config.architecture == "published":
             return columns_last
         rows_last = sinkhorn(scores.mT, self.dustbin, steps, mask1, mask0).log_assignment.mT
-        return torch.logaddexp(columns_last, rows_last) - math.log(2)
+        both = torch.logaddexp(columns_last.clamp_min(LOWEST), rows_last.clamp_min(LOWEST))
+        return (both - math.log(2)).masked_fill(columns_last == -math.inf, -math.inf)
 
     def folded(self) -> SuperGlue:
         """Fold every batch norm into the product before it, in place, for inference only."""

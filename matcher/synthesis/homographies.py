@@ -45,7 +45,7 @@ def draw(
         The pairs, and the (count, 3, 3) homographies from pixels of image 0 to those of image 1.
     """
     config = config or Config()
-    device = photographs.pixels.device
+    device = photographs.device
     rows = torch.randint(len(photographs), (2, count), generator=random, device=device)
     textures, others = photographs.chosen(rows[0]), photographs.chosen(rows[1])
     photo_from_0 = crops(textures.sizes, size, random, config.crop)
@@ -54,9 +54,7 @@ def draw(
     other_from_view = crops(others.sizes, size, random, (0.6, 1.0))
     grid = pixel_grid(*size, device)[None].expand(count, -1, -1, -1)
     image0, image1 = (
-        _over(
-            _view(textures, map_, grid), _view(others, other_from_view, grid), textures, map_, grid
-        )
+        _view(textures, others, map_, other_from_view, grid)
         for map_ in (photo_from_0, photo_from_1)
     )
     places0 = _places(pixels1_from_0, grid, textures, photo_from_0)
@@ -130,10 +128,22 @@ def transform(maps: Tensor, points: Tensor) -> Tensor:
     return moved.reshape(points.shape)
 
 
-def _view(textures: Textures, photo_from_view: Tensor, grid: Tensor) -> Tensor:
-    """Show photographs through maps, each at the size that it has in the middle of the view."""
+def _view(
+    textures: Textures,
+    others: Textures,
+    photo_from_view: Tensor,
+    other_from_view: Tensor,
+    grid: Tensor,
+) -> Tensor:
+    """Show photographs through maps, and other ones where they end."""
     places = transform(photo_from_view, grid)
-    return textures.sample(places.nan_to_num(-1e4), _stretch(places))
+    image = textures.sample(places.nan_to_num(-1e4), _stretch(places))
+    beyond = ~textures.inside(places)
+    rows = beyond.flatten(1).any(1).nonzero().flatten()
+    there = transform(other_from_view[rows], grid[rows])
+    back = others.of(rows).sample(there, _stretch(there))
+    image[rows] = torch.where(beyond[rows, None], back, image[rows])
+    return image
 
 
 def _stretch(places: Tensor) -> Tensor:
@@ -141,12 +151,6 @@ def _stretch(places: Tensor) -> Tensor:
     right = (places[:, ::8, 1::8] - places[:, ::8, :-1:8]).norm(dim=-1).flatten(1)
     down = (places[:, 1::8, ::8] - places[:, :-1:8, ::8]).norm(dim=-1).flatten(1)
     return torch.cat([right, down], 1).nanmedian(1).values.nan_to_num(1.0)
-
-
-def _over(front: Tensor, back: Tensor, textures: Textures, map_: Tensor, grid: Tensor) -> Tensor:
-    """Show another photograph where the first one ends."""
-    shown = textures.inside(transform(map_, grid))
-    return torch.where(shown[:, None], front, back)
 
 
 def _places(there: Tensor, grid: Tensor, textures: Textures, photo_from_view: Tensor) -> Tensor:

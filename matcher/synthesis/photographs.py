@@ -22,16 +22,22 @@ class Photographs:
     """Photographs in one tensor.
 
     Attributes:
-        pixels: (N, C, S, S) uint8; each lies in the upper left corner, its edge repeated beyond it.
-        sizes: (N, 2) float32 width and height.
+        levels: (N, C, S, S), (N, C, S / 2, S / 2), … uint8; each photograph lies in the upper left
+            corner, its edge repeated beyond it.
+        sizes: (N, 2) float32 width and height of the largest.
     """
 
-    pixels: Tensor
+    levels: tuple[Tensor, ...]
     sizes: Tensor
 
     def __len__(self) -> int:
         """Count them."""
-        return len(self.pixels)
+        return len(self.sizes)
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are."""
+        return self.sizes.device
 
     @classmethod
     def read(
@@ -59,21 +65,18 @@ class Photographs:
             raise ValueError("no photographs: pairs are made out of at least one")
         ready = [_ready(picture, long_side, colour) for picture in pictures]
         side = max(max(picture.shape[1:]) for picture in ready)
-        pixels = torch.stack([_padded(picture, side) for picture in ready])
+        pyramids = [_pyramid(_padded(picture, side)) for picture in ready]
+        levels = tuple(torch.stack(level) for level in zip(*pyramids, strict=True))
         sizes = torch.tensor([picture.shape[:0:-1] for picture in ready], dtype=torch.float32)
-        return cls(pixels, sizes)
+        return cls(levels, sizes)
 
     def to(self, device: torch.device) -> Photographs:
         """Move them."""
-        return Photographs(self.pixels.to(device), self.sizes.to(device))
+        return Photographs(tuple(level.to(device) for level in self.levels), self.sizes.to(device))
 
     def chosen(self, rows: Tensor) -> Textures:
-        """Prepare the photographs of (B,) rows for sampling."""
-        finest = self.pixels[rows].float() / 255
-        levels = [finest]
-        while len(levels) < LEVELS:
-            levels.append(F.avg_pool2d(levels[-1], 2, ceil_mode=True, count_include_pad=False))
-        return Textures(tuple(levels), self.sizes[rows])
+        """Choose the photographs of (B,) rows for sampling."""
+        return Textures(tuple(level[rows] for level in self.levels), self.sizes[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +84,16 @@ class Textures:
     """One photograph for each pair of a batch, at several sizes.
 
     Attributes:
-        levels: (B, C, S, S), (B, C, S/2, S/2), … float32 in [0, 1].
+        levels: (B, C, S, S), (B, C, S / 2, S / 2), … uint8.
         sizes: (B, 2) width and height of the largest.
     """
 
     levels: tuple[Tensor, ...]
     sizes: Tensor
+
+    def of(self, rows: Tensor) -> Textures:
+        """Keep the photographs of some pairs."""
+        return Textures(tuple(level[rows] for level in self.levels), self.sizes[rows])
 
     def sample(self, places: Tensor, shrinking: Tensor) -> Tensor:
         """Look up pixels; beyond its edges a photograph is mirrored.
@@ -121,7 +128,8 @@ def _look_up(texture: Tensor, places: Tensor, step: int) -> Tensor:
     height, width = texture.shape[2:]
     size = places.new_tensor([width, height])
     grid = (places + 0.5) / step / size * 2 - 1
-    return F.grid_sample(texture, grid, padding_mode="border", align_corners=False)
+    levels = texture.float()
+    return F.grid_sample(levels, grid, padding_mode="border", align_corners=False) / 255
 
 
 def _mirrored(places: Tensor, sizes: Tensor) -> Tensor:
@@ -140,6 +148,14 @@ def _ready(picture: Image, long_side: int, colour: bool) -> Tensor:
         kept = images.resize(kept, images.fit_long_side(kept.shape[:2], long_side))
     levels = torch.from_numpy(np.rint(kept.clip(0, 1) * 255).astype(np.uint8))
     return levels[None] if levels.ndim == 2 else levels.permute(2, 0, 1)
+
+
+def _pyramid(finest: Tensor) -> list[Tensor]:
+    """Halve a (C, S, S) uint8 picture again and again."""
+    levels = [finest.float()]
+    while len(levels) < LEVELS:
+        levels.append(F.avg_pool2d(levels[-1], 2, ceil_mode=True, count_include_pad=False))
+    return [level.round().to(torch.uint8) for level in levels]
 
 
 def _padded(picture: Tensor, side: int) -> Tensor:

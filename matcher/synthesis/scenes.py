@@ -362,7 +362,7 @@ def _board(photographs: Photographs, count: int, random: torch.Generator) -> Boa
 
 
 def _textures(photographs: Photographs, count: int, random: torch.Generator) -> Textures:
-    device = photographs.pixels.device
+    device = photographs.device
     return photographs.chosen(
         torch.randint(len(photographs), (count,), generator=random, device=device)
     )

@@ -78,7 +78,7 @@ class Run:
         }
         self.averages = {name: value.detach().clone() for name, value in self.learned.items()}
         self.optimiser = torch.optim.AdamW(self._groups(), weight_decay=0.0)
-        device = self.samples.photographs.pixels.device
+        device = self.samples.photographs.device
         self.random = torch.Generator(device).manual_seed(self.settings.seed + 1000 * _rank())
 
     def _groups(self) -> list[dict[str, Any]]:

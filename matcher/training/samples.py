@@ -80,7 +80,7 @@ class Samples:
 
 def with_seed(samples: Samples, seed: int) -> tuple[Samples, torch.Generator]:
     """Give the samples of another seed, with a generator at its start, on the photographs' device."""
-    random = torch.Generator(samples.photographs.pixels.device).manual_seed(seed)
+    random = torch.Generator(samples.photographs.device).manual_seed(seed)
     return replace(samples, settings=replace(samples.settings, seed=seed)), random
 
 
