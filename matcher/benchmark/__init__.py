@@ -1,0 +1,1 @@
+"""Time and memory of methods and of published peers, side by side in one run."""
