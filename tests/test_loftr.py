@@ -13,8 +13,6 @@ import pytest
 import torch
 
 from matcher import assets, images, methods, refine
-from matcher.geometry.cameras import transfer
-from matcher.geometry.fitting import fit_homography
 from matcher.methods import _tiles
 from matcher.methods.loftr import PRESETS, Loftr, Options
 from matcher.nn import fine
@@ -552,28 +550,6 @@ def test_a_large_pair_in_tiles_finds_what_the_whole_finds():
 def test_tiles_must_leave_a_step():
     with pytest.raises(ValueError, match="tiles of 128 with an overlap of 100 pixels do not cover"):
         methods.build("loftr", device="cpu", tile=128, overlap=100)
-
-
-@pytest.mark.parametrize("factor", [0.5, 1, 2])
-def test_a_small_part_is_found_in_a_large_picture(factor):  # CTF-16
-    scene = photograph(480, 640)
-    part = images.resize(scene[200:320, 300:460], (int(120 * factor), int(160 * factor)))
-    method = methods.build("loftr", device="cpu", scales=(0.5, 2))
-
-    matches = one(method, part, scene)
-
-    fit = fit_homography(matches.points0, matches.points1)
-    corners = np.array([[0, 0], [160, 0], [0, 120], [160, 120]]) * factor
-    found = transfer(fit.model, corners)
-    assert np.linalg.norm(found - (corners + 0.5) / factor + 0.5 - [300, 200], axis=1).max() < 3
-    linear = matches.linear1_from_0[0]  # of the sizes that agreed
-    np.testing.assert_allclose(linear, np.eye(2) * linear[0, 0])
-    assert linear[0, 0] in (0.5, 1, 2)
-
-
-def test_a_scale_must_be_positive():
-    with pytest.raises(ValueError, match=r"scales must be positive, not \(0,\)"):
-        methods.build("loftr", device="cpu", scales=(0,))
 
 
 def test_questions_are_answered_in_order(light):  # CTF-15

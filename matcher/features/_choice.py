@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -76,31 +77,31 @@ def _contrast(image: Image) -> Floats:
     """
     height, width = image.shape
     padded = np.pad(image, ((0, -height % _CELL), (0, -width % _CELL)), mode="edge")
-    mean, square = (
-        _over_squares(_pooled(power), np.add, (1, 0)) / 4 for power in (padded, padded**2)
-    )
-    highest = _over_squares(square - mean**2, np.maximum, (2, 2))
-    deviation: Floats = np.sqrt(highest.clip(0))
+    mean = _over_squares(_pooled(padded), np.add, (1, 0)) / 4
+    square = _over_squares(_pooled(padded**2), np.add, (1, 0)) / 4
+    deviation: Floats = np.sqrt(_over_squares(square - mean**2, np.maximum, (2, 2)).clip(0))
     return deviation
 
 
-def _pooled(image: Image) -> Floats:
+def _pooled(image: Image) -> NDArray[np.floating[Any]]:
     """Take the means of cells."""
     rows = functools.reduce(np.add, (image[i::_CELL] for i in range(_CELL)))
-    means: Floats = functools.reduce(np.add, (rows[:, i::_CELL] for i in range(_CELL))) / _CELL**2
-    return means
+    sums: NDArray[np.floating[Any]] = functools.reduce(
+        np.add, (rows[:, i::_CELL] for i in range(_CELL))
+    )
+    return sums / _CELL**2
 
 
-def _over_squares(cells: Floats, add: np.ufunc, reach: tuple[int, int]) -> Floats:
+def _over_squares(
+    cells: NDArray[np.floating[Any]], add: np.ufunc, reach: tuple[int, int]
+) -> NDArray[np.floating[Any]]:
     """Reduce over the square of cells from so many before to so many after; edges are repeated.
 
-    As SciPy's filters, which take ten times as long on maps as small as these.
+    As SciPy's filters, which take several times as long on maps as small as these.
     """
     width = sum(reach) + 1
     for axis in (0, 1):
         padded = np.pad(cells, [reach if i == axis else (0, 0) for i in (0, 1)], mode="edge")
-        shifted = np.moveaxis(
-            sliding_window_view(padded, width, axis), -1, 0
-        )  # (width, rows, columns)
-        cells = functools.reduce(add, shifted)
+        shifted = sliding_window_view(padded, width, axis)  # (rows, columns, width)
+        cells = functools.reduce(add, np.moveaxis(shifted, -1, 0))
     return cells

@@ -23,7 +23,15 @@ def save(description: Description, path: str | Path) -> Path:
     Args:
         description: From a method's `describe`.
         path: Where to; what stood there is replaced.
+
+    Raises:
+        ValueError: It holds more than one description: the image's tiles, turns or sizes.
     """
+    if type(description) is not Description:
+        raise ValueError(
+            f"a {type(description).__name__} holds an image in several forms (tiles, turns, scales) "
+            "and cannot be saved; save what the method without these options describes"
+        )
     target = Path(path)
     arrays = {name: getattr(description, name) for name in (*_NEEDED, *_OPTIONAL)}
     arrays |= {_MAP + name: array for name, array in description.maps.items()}

@@ -1,29 +1,37 @@
-"""Match images of unlike scale: try several sizes of either image, keep the best pair.
+"""Match images of unlike scale: try several sizes of either image, keep the best pair of sizes.
 
 Learned features bear changes of scale by about two; a sign matched against the scene that it hangs
-in differs by more.
+in differs by more. A pair that matches well as given costs nothing more; another costs a matching
+and a verification for every size of either image, and a description of it once an image.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from matcher import images as pixels
+from matcher.methods._tries import best_verified
 from matcher.types import Description, Image, Mask, Matcher, Matches, ScoreMap
+
+ENOUGH = 100  # verified inliers with which a pair needs no resizing: dozens may be misplaced still
+_Size: TypeAlias = tuple[int, int]  # height and width
 
 
 @dataclass(frozen=True, eq=False)
 class ScaledDescription(Description):
-    """An image described at several sizes; its own fields are those of the given size.
+    """An image described as given, and at the other sizes as they are asked for.
 
     Attributes:
+        picture: The image as given, colour included.
         levels: By factor of the image's size, what the wrapped method made of it.
     """
 
-    levels: tuple[tuple[float, Description], ...] = ()
+    picture: Image = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    levels: dict[float, Description] = field(default_factory=dict)
 
 
 class Scaled:
@@ -47,62 +55,92 @@ class Scaled:
     def describe(
         self, images: Sequence[Image], masks: Sequence[Mask | None] | None = None
     ) -> list[Description]:
-        """Describe each image at every size."""
-        given = masks if masks is not None else [None] * len(images)
-        return [self._describe(image, mask) for image, mask in zip(images, given, strict=True)]
-
-    def _describe(self, image: Image, mask: Mask | None) -> Description:
-        sizes = [
-            (max(1, round(image.shape[0] * factor)), max(1, round(image.shape[1] * factor)))
-            for factor in self.factors
+        """Describe the images as given; other sizes are described when a pair needs them."""
+        given = self.method.describe(images, masks)
+        return [
+            ScaledDescription(
+                **{f.name: getattr(description, f.name) for f in fields(Description)},
+                picture=image,
+                levels={1.0: description},
+            )
+            for description, image in zip(given, images, strict=True)
         ]
-        found = self.method.describe(
-            [pixels.resize(image, size) for size in sizes],
-            [None if mask is None else pixels.resize_mask(mask, size) for size in sizes],
-        )
-        own = {field.name: getattr(found[0], field.name) for field in fields(Description)}
-        return ScaledDescription(**own, levels=tuple(zip(self.factors, found, strict=True)))
 
     def match(self, pairs: Sequence[tuple[Description, Description]]) -> list[Matches]:
-        """Match every pair at the sizes that agree best."""
-        return [self._match(*pair) for pair in pairs]
-
-    def _match(self, description0: Description, description1: Description) -> Matches:
-        """Match one pair of sizes after the other; one of the two always has its given size.
+        """Match every pair at the sizes that give most verified inliers.
 
         Returns:
-            The matches of the highest sum of scores. `linear1_from_0` records the scale: where
-            image 1 shows the scene twice as large as image 0 did, it is twice the unit matrix.
+            One entry a pair, in pixels of the images as given. Where other sizes than these were
+            best, `linear1_from_0` records them: twice the unit matrix where image 1 shows the
+            scene twice as large as image 0.
+
+        Raises:
+            ValueError: A description was not made by `describe` of this wrapper.
         """
-        tried = [
-            (factor0, level0, factor1, level1)
-            for factor0, level0 in _levels(description0)
-            for factor1, level1 in _levels(description1)
-            if 1 in (factor0, factor1)
-        ]
-        found = self.method.match([(level0, level1) for _, level0, _, level1 in tried])
-        best = int(np.argmax([matches.scores.sum() for matches in found]))
-        factor0, level0, factor1, level1 = tried[best]
-        matches = found[best]
-        known = matches.linear1_from_0
-        linear = np.tile(np.eye(2), (len(matches), 1, 1)) if known is None else known
-        return replace(
-            matches,
-            points0=pixels.resize_points(matches.points0, level0.size, description0.size),
-            points1=pixels.resize_points(matches.points1, level1.size, description1.size),
-            indices=None,
-            linear1_from_0=linear * (factor0 / factor1),
-        )
+        return [self._match(_scaled(pair[0]), _scaled(pair[1])) for pair in pairs]
 
     def score_map(
         self, pair: tuple[Description, Description], point0: tuple[float, float]
     ) -> ScoreMap:
-        """Score the places of image 1 at the given sizes."""
-        return self.method.score_map((_levels(pair[0])[0][1], _levels(pair[1])[0][1]), point0)
+        """Score with the wrapped method, both images as given."""
+        return self.method.score_map(
+            (_scaled(pair[0]).levels[1], _scaled(pair[1]).levels[1]), point0
+        )
+
+    def _match(self, description0: ScaledDescription, description1: ScaledDescription) -> Matches:
+        tries = self._tries(description0, description1)
+        return best_verified(tries, description0.size, description1.size, ENOUGH)
+
+    def _tries(
+        self, description0: ScaledDescription, description1: ScaledDescription
+    ) -> Iterator[Matches]:
+        """Match at one pair of sizes after the other; one of the two always has its given size."""
+        for factor0 in self.factors:
+            for factor1 in self.factors if factor0 == 1 else [1.0]:
+                level0, level1 = (
+                    self._level(description0, factor0),
+                    self._level(description1, factor1),
+                )
+                found = self.method.match([(level0, level1)])[0]
+                if factor0 == factor1:
+                    yield found
+                    continue
+                sizes0, sizes1 = (level0.size, description0.size), (level1.size, description1.size)
+                yield _resized(found, sizes0, sizes1, factor0 / factor1)
+
+    def _level(self, description: ScaledDescription, factor: float) -> Description:
+        if factor not in description.levels:
+            height, width = (max(1, round(side * factor)) for side in description.size)
+            image = pixels.resize(description.picture, (height, width))
+            mask = description.mask
+            mask = None if mask is None else pixels.resize_mask(mask, (height, width))
+            description.levels[factor] = self.method.describe([image], [mask])[0]
+        return description.levels[factor]
 
 
-def _levels(description: Description) -> tuple[tuple[float, Description], ...]:
-    """List the sizes of a description, the given one first."""
-    if isinstance(description, ScaledDescription):
-        return description.levels
-    return ((1.0, description),)
+def _scaled(description: Description) -> ScaledDescription:
+    if not isinstance(description, ScaledDescription):
+        raise ValueError("descriptions must come from describe() of the method with scales=...")
+    return description
+
+
+def _resized(
+    matches: Matches, sizes0: tuple[_Size, _Size], sizes1: tuple[_Size, _Size], scale: float
+) -> Matches:
+    """Move matches to the images as given; their listing of points is that of other sizes and goes.
+
+    Args:
+        matches: In pixels of the sizes that were matched.
+        sizes0: Height and width of image 0 as matched and as given.
+        sizes1: Likewise of image 1.
+        scale: Size of the scene in image 1 over its size in image 0.
+    """
+    known = matches.linear1_from_0
+    linear = np.tile(np.eye(2), (len(matches), 1, 1)) if known is None else known
+    return replace(
+        matches,
+        points0=pixels.resize_points(matches.points0, *sizes0),
+        points1=pixels.resize_points(matches.points1, *sizes1),
+        indices=None,
+        linear1_from_0=scale * linear,
+    )

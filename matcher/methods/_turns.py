@@ -7,12 +7,12 @@ three more matchings and verifications.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
-from matcher.geometry.verification import Verdict, verify
+from matcher.methods._tries import best_verified
 from matcher.types import Description, Image, Mask, Matcher, Matches, Points, ScoreMap
 
 ENOUGH = 30  # verified inliers with which a pair needs no turning
@@ -66,16 +66,16 @@ class Turned:
         return self.method.score_map((_turned(pair[0]).views[0], _turned(pair[1]).views[0]), point0)
 
     def _match(self, description0: TurnedDescription, description1: TurnedDescription) -> Matches:
-        best, most = Matches.empty(untrained=description0.untrained), -1
+        tries = self._tries(description0, description1)
+        return best_verified(tries, description0.size, description1.size, ENOUGH)
+
+    def _tries(
+        self, description0: TurnedDescription, description1: TurnedDescription
+    ) -> Iterator[Matches]:
+        """Match with image 1 as given, then turned."""
         for turns in range(4):
             found = self.method.match([(description0.views[0], self._view(description1, turns))])[0]
-            upright = _turned_back(found, turns, description1.size)
-            verdict = verify(upright, description0.size, description1.size)
-            if _weight(verdict) > most:
-                best, most = upright, _weight(verdict)
-            if verdict.same_place and most >= ENOUGH:
-                break
-        return best
+            yield _turned_back(found, turns, description1.size)
 
     def _view(self, description: TurnedDescription, turns: int) -> Description:
         if turns not in description.views:
@@ -90,11 +90,6 @@ def _turned(description: Description) -> TurnedDescription:
     if not isinstance(description, TurnedDescription):
         raise ValueError("descriptions must come from describe() of the method with turns=True")
     return description
-
-
-def _weight(verdict: Verdict) -> int:
-    """Count what speaks for a way up: verified inliers, nothing for what chance explains."""
-    return verdict.inliers if verdict.same_place else 0
 
 
 def _turned_back(matches: Matches, turns: int, size: tuple[int, int]) -> Matches:

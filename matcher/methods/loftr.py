@@ -27,7 +27,6 @@ from matcher.features import fit_masks
 from matcher.features._choice import Choice, contrast_at
 from matcher.methods._loftr_presets import PRESETS, start_weights
 from matcher.methods._places import inside
-from matcher.methods._scales import Scaled
 from matcher.methods._sparse import check_pair
 from matcher.methods._tiles import Tiled
 from matcher.nn.coarse_to_fine import CoarseToFine, Maps, View
@@ -62,7 +61,6 @@ class Options:
     )
     tile: int | None = None  # larger images are cut into tiles of this side, in pixels
     overlap: int = 64  # of neighbouring tiles, in pixels
-    scales: tuple[float, ...] = ()  # sizes to try besides the given one: (0.5, 2) for unlike scales
     memory: int = BUDGET  # bytes for blocks of scores
 
     def __post_init__(self) -> None:
@@ -95,9 +93,7 @@ def build(*, device: str, weights: str | Path | None, **options: Any) -> Matcher
         load_strict(network, start_weights(chosen.preset, weights), f"loftr {chosen.preset}")
     network.prepare().to(place)
     method: Matcher = Loftr(network, chosen, place, untrained=weights is None)
-    if chosen.tile is not None:
-        method = Tiled(method, chosen.tile, chosen.overlap)
-    return Scaled(method, chosen.scales) if chosen.scales else method
+    return method if chosen.tile is None else Tiled(method, chosen.tile, chosen.overlap)
 
 
 class Loftr:

@@ -121,7 +121,7 @@ def rotate(tokens: Tensor, rotation: Rotation) -> Tensor:
     A pair of channels times its cosine and sine is a product of complex numbers, which takes one
     pass over memory; compilers and graphs for other runtimes, which have no complex numbers, get real ones.
     """
-    pairs = tokens.float().unflatten(-1, (-1, 2))  # (B, heads, N, C/2, 2)
+    pairs = torch.unflatten(tokens.float(), -1, (-1, 2))  # (B, heads, N, C/2, 2)
     if torch.compiler.is_compiling():
         (x, y), (cosine, sine) = pairs.unbind(-1), rotation.unbind(-1)
         turned = torch.stack([x * cosine - y * sine, x * sine + y * cosine], -1)

@@ -58,7 +58,7 @@ class SelfBlock(nn.Module):
         """Update (B, N, C) tokens; those where the (B, N) mask is False are never looked at."""
         weight, bias = self._by_kind(self.Wqkv.weight), self._by_kind(self.Wqkv.bias)
         projected = torch.unflatten(F.linear(tokens, weight, bias), -1, (3 * self.heads, -1))
-        turning, value = projected.transpose(1, 2).split((2 * self.heads, self.heads), dim=1)
+        turning, value = projected.transpose(1, 2).tensor_split([2 * self.heads], dim=1)
         query, key = rotate(turning, rotation).chunk(2, dim=1)  # (B, heads, N, C/heads)
         message = attend(query, key, value, mask)
         return _update(self.ffn, tokens, self.out_proj(_merge_heads(message)))

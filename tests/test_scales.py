@@ -1,0 +1,159 @@
+"""Pictures of unlike scale: other sizes are tried where the given ones do not match."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import matcher
+from matcher import assets, features, images
+from matcher.geometry.cameras import transfer
+from matcher.geometry.fitting import fit_homography
+from matcher.methods._scales import ENOUGH, Scaled
+from matcher.methods._tries import best_verified
+from matcher.types import Description, Matches
+
+PHOTO = assets.folder("data") / "images" / "facade_0.jpg"
+SIZE = (480, 640)
+
+
+@pytest.fixture(scope="module")
+def scene() -> np.ndarray:
+    return images.resize(images.grey(images.read(PHOTO)), SIZE)
+
+
+class Counting:
+    """Counts what a method is asked to describe."""
+
+    def __init__(self, method) -> None:
+        self.method = method
+        self.sizes: list[tuple[int, int]] = []
+
+    def describe(self, images, masks=None):
+        self.sizes += [image.shape[:2] for image in images]
+        return self.method.describe(images, masks)
+
+    def match(self, pairs):
+        return self.method.match(pairs)
+
+    def score_map(self, pair, point0):
+        return self.method.score_map(pair, point0)
+
+
+# CTF-16
+@pytest.mark.parametrize("method", ["loftr", "superglue", "ncc"])
+@pytest.mark.parametrize("factor", [0.5, 1, 2])
+def test_a_small_part_is_found_in_a_large_picture(scene, method, factor) -> None:
+    part = images.resize(scene[200:320, 300:460], (int(120 * factor), int(160 * factor)))
+
+    matches = matcher.match(matcher.create(method, device="cpu", scales=(0.5, 2)), part, scene)
+
+    fit = fit_homography(matches.points0, matches.points1)
+    corners = np.array([[0, 0], [160, 0], [0, 120], [160, 120]]) * factor
+    found = transfer(fit.model, corners)
+    assert np.linalg.norm(found - (corners + 0.5) / factor + 0.5 - [300, 200], axis=1).max() < 3
+
+
+def test_the_sizes_that_were_best_are_recorded(scene) -> None:
+    method = matcher.create("loftr", device="cpu", scales=(1 / 6,), refine=False)
+    large = images.resize(scene, (720, 960))
+    small = images.resize(large, (120, 160))
+
+    matches = matcher.match(method, large, small)
+
+    np.testing.assert_allclose(matches.linear1_from_0, np.tile(np.eye(2) / 6, (len(matches), 1, 1)))
+    error = (matches.points0 + 0.5) / 6 - 0.5 - matches.points1
+    assert len(matches) >= ENOUGH
+    assert np.median(np.abs(error)) < 0.1
+
+
+def test_a_pair_that_matches_as_given_is_described_once(scene) -> None:
+    counting = Counting(matcher.create("superglue", device="cpu", refine=False))
+
+    matches = matcher.match(Scaled(counting, (0.5, 2)), scene, scene)
+
+    assert counting.sizes == [SIZE, SIZE]
+    assert matches.linear1_from_0 is None
+    assert len(matches.indices) == len(matches)
+
+
+def test_every_size_of_either_image_is_tried_once(scene, texture) -> None:
+    counting = Counting(matcher.create("superglue", device="cpu", refine=False))
+    method = Scaled(counting, (0.5,))
+    unrelated = texture(240, 200, sigma=3).astype(np.float32) / 255
+
+    pair = tuple(method.describe([scene, unrelated]))
+    first, again = (method.match([pair])[0] for _ in range(2))
+
+    assert counting.sizes == [SIZE, (240, 200), (120, 100), (240, 320)]
+    np.testing.assert_array_equal(first.points1, again.points1)
+
+
+def test_a_mask_is_resized_along(scene) -> None:
+    mask = np.zeros(SIZE, bool)
+    mask[:, 320:] = True
+    small = images.resize(scene, (120, 160))
+
+    matches = matcher.match(
+        matcher.create("loftr", device="cpu", scales=(0.25,), refine=False),
+        scene,
+        small,
+        mask0=mask,
+    )
+
+    assert len(matches) >= ENOUGH
+    assert matches.points0[:, 0].min() > 315
+
+
+def test_score_maps_are_those_of_the_sizes_as_given(scene) -> None:
+    plain = matcher.create("loftr", device="cpu", refine=False)
+    scaled = Scaled(plain, (2,))
+
+    found = scaled.score_map(tuple(scaled.describe([scene, scene])), (100, 100))
+
+    expected = plain.score_map(tuple(plain.describe([scene, scene])), (100, 100))
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+
+
+def test_geometry_chooses_between_tries_and_stops_at_enough() -> None:
+    grid = np.stack(np.meshgrid(np.arange(9), np.arange(9)), -1).reshape(-1, 2) * 60.0
+    random = np.random.default_rng(0)
+    wrong = Matches(grid, random.uniform(0, 480, grid.shape), np.ones(81))
+    few, many = (Matches(grid[:n], grid[:n] + 7.3, np.full(n, 0.2)) for n in (25, 81))
+    made: list[int] = []
+    sizes = (500, 500), (500, 500)
+
+    def tries():
+        for number, matches in enumerate((wrong, few, many, wrong)):
+            made.append(number)
+            yield matches
+
+    assert best_verified(tries(), *sizes, 30) is many
+    assert made == [0, 1, 2]
+    assert best_verified([wrong, few], *sizes, 30) is few
+    assert best_verified([wrong, wrong], *sizes, 30) is wrong
+
+
+def test_a_description_in_several_forms_is_not_saved(scene, tmp_path) -> None:
+    for options in ({"scales": (2,)}, {"turns": True}, {"tile": 320}):
+        method = matcher.create("loftr", device="cpu", refine=False, **options)
+        described = method.describe([scene])[0]
+
+        with pytest.raises(
+            ValueError, match="holds an image in several forms .* and cannot be saved"
+        ):
+            features.save(described, tmp_path / "a.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scale_must_be_positive() -> None:
+    with pytest.raises(ValueError, match=r"scales must be positive, not \(0,\)"):
+        matcher.create("loftr", device="cpu", scales=(0,))
+
+
+def test_a_description_of_another_method_is_refused(scene) -> None:
+    plain = matcher.create("ncc", refine=False)
+    described: Description = plain.describe([scene])[0]
+
+    with pytest.raises(ValueError, match=r"must come from describe\(\) of the method with scales"):
+        Scaled(plain, (2,)).match([(described, described)])
