@@ -30,14 +30,14 @@ from torch import Tensor
 
 from matcher.correlation.kernel import Kernel, Pixels, channels_first, make_kernel
 from matcher.correlation.tiles import Plan, make_plan
-from matcher.correlation.window_norms import inverse_norms, sum_channels
+from matcher.correlation.window_norms import empty, inverse_norms, sum_channels
 from matcher.types import Floats
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 _SMALL = 1 << 15  # values of a scene below which float64 transforms cost next to nothing
-_CHUNK = 1 << 19  # complex values transformed at once: fits the second-level cache
+_CHUNK = 1 << 17  # complex values transformed at once: fits the second-level cache
 _TOLERANCE = 1e-5  # largest error of a score that float32 transforms may cause
 _ROUNDING = 4 * 2.0**-23  # error of float32 transforms over their root mean square, see tests
 _FLAT = 1e-13  # share of a window's power below which its variance is rounding
@@ -90,7 +90,7 @@ class Scene:
         Raises:
             ValueError: The template is larger than the scene, or the channels differ.
         """
-        scores = torch.empty(self._check(kernel), dtype=torch.float32)
+        scores = empty(*self._check(kernel))
         if kernel.flat:
             return scores.zero_().numpy()
         plan = make_plan(self.size, kernel.size)
@@ -176,6 +176,7 @@ class Scene:
 
     def _transform(self, plan: Plan) -> Iterator[_Chunk]:
         step = max(1, _CHUNK // (len(self.values) * math.prod(plan.tile)))
+        precise = torch.promote_types(self.values.dtype, torch.float32)
         for first in range(0, plan.pairs, step):
             count = min(step, plan.pairs - first)
             pairs = torch.zeros(len(self.values), count, *plan.tile, dtype=torch.complex64)
@@ -185,7 +186,7 @@ class Scene:
                 part = self.values[(slice(None), *plan.inputs(index))]
                 place = planes[:, pair, : part.shape[1], : part.shape[2], plane]
                 if index < plan.count:
-                    torch.sub(part, self.centre, out=place)
+                    place.copy_(part.to(precise) - self.centre)
             power = torch.linalg.vector_norm(planes.transpose(0, 1).flatten(1), dim=1)
             power /= math.sqrt(math.prod(plan.tile))
             yield _Chunk(first, torch.fft.fft2(pairs), power.tolist())

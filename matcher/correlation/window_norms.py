@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
-_BAND = 1 << 18  # values summed at once: fits the cache and bounds memory
-# share of a window's power about the centre that its energy must exceed for float32 sums: these
-# err by some 8 units in the last place, and half of that share is the error of a score, 1e-5
-_ROUGH_SHARE = 4 * 2.0**-23 / 1e-5
+_BAND = 1 << 16  # values summed at once: fits the cache
+# share of a window's power about the centre that its energy must exceed for an error of 1e-5 in the
+# score: sums rounded to float32 err by some 4 units in the last place, and an error counts half
+_ROUGH = 4 * 2.0**-24 / 1e-5
 _FLAT = 1e-13  # the same share below which even exact sums leave nothing but rounding
 
 
 def inverse_norms(values: Tensor, centre: float, size: tuple[int, int]) -> Tensor:
     """Compute one over the norm of every window about its mean.
-
-    Float32 sums serve until a window turns up whose contrast is faint beside its distance from the
-    centre; from there on sums are exact (int32 for 8-bit pictures) or float64.
 
     Args:
         values: (C, H, W) pixels.
@@ -31,97 +28,85 @@ def inverse_norms(values: Tensor, centre: float, size: tuple[int, int]) -> Tenso
         (H - h + 1, W - w + 1) float32; 0 where a window is flat.
     """
     (_, height, width), (h, w) = values.shape, size
-    low, high = (float(v) - centre for v in values.aminmax())
-    largest = max(low * low, high * high) * h * w  # no sum of squares exceeds it
-    exact = centre.is_integer() and largest < 2**31
-    energies = torch.empty(height - h + 1, width - w + 1, dtype=torch.float32)
-    done = _fill_energies(energies, values, centre, size, torch.float32)
-    if done < len(energies):
-        dtype = torch.int32 if exact else torch.float64
-        _fill_energies(energies[done:], values[:, done:], centre, size, dtype)
-    return energies.rsqrt_()
+    norms = empty(height - h + 1, width - w + 1)
+    for top, windows in _window_sums(values, centre, size):
+        torch.rsqrt(_energies(windows, h * w), out=norms[top : top + len(windows)])
+    return norms
 
 
-def _fill_energies(
-    energies: Tensor, values: Tensor, centre: float, size: tuple[int, int], dtype: torch.dtype
-) -> int:
-    """Sum squares about every window's mean, infinite for flat windows, while that is precise.
+def empty(height: int, width: int) -> Tensor:
+    """Allocate float32 memory through numpy, which asks for huge pages: these are quick to touch."""
+    return torch.from_numpy(np.empty((height, width), np.float32))
+
+
+def _energies(windows: Tensor, count: int) -> Tensor:
+    """Sum squares about every window's mean, over all channels.
+
+    Args:
+        windows: (rows, 2, C, columns) sums of deviations from the centre, and of their squares.
+        count: Pixels of a window.
 
     Returns:
-        How many rows are filled: all, unless sums in float32 turned out too rough.
+        (rows, columns), float32 where that is precise, else float64; infinite for flat windows.
     """
-    single = dtype == torch.float32
-    share = _ROUGH_SHARE if single else _FLAT
-    for top, windows in _window_sums(values, centre, size, dtype):
-        skipped = max(0, -top)
-        sums, squares = windows[:, :, skipped:].to(dtype if single else torch.float64)
-        energy = sum_channels(torch.addcmul(squares, sums, sums, value=-1 / math.prod(size)))
-        squares = sum_channels(squares)
-        if energy.min() <= share * squares.max():
-            faint = energy <= share * squares
-            if single and bool(faint.any()):
-                return top + skipped
-            energy.masked_fill_(faint, torch.inf)
-        energies[top + skipped : top + skipped + len(energy)] = energy
-    return len(energies)
+    for dtype, share in ((torch.float32, _ROUGH), (torch.float64, _FLAT)):
+        sums, squares = windows.to(dtype).unbind(1)
+        energy = sum_channels(torch.addcmul(squares, sums, sums, value=-1 / count), 1)
+        squares = sum_channels(squares, 1)
+        if energy.min() > share * squares.max():
+            return energy
+    return energy.masked_fill_(energy <= _FLAT * squares, torch.inf)
 
 
 def _window_sums(
-    values: Tensor, centre: float, size: tuple[int, int], dtype: torch.dtype
+    values: Tensor, centre: float, size: tuple[int, int]
 ) -> Iterator[tuple[int, Tensor]]:
     """Sum deviations and their squares over every window, some rows of windows at a time.
 
-    Running sums start anew every window length: a window is the rest of one run and the start of
-    the next, so that its sums do not feel what lies far away.
-    Source: van Herk, Pattern Recognition Letters 13 (1992), with sums in place of maxima.
+    Sums of columns grow by the row that enters and shrink by the one that leaves; differences of
+    running sums across them are sums of windows. In int32 all may wrap round on the way.
 
     Yields:
-        Number of the first row (rows before 0 mean nothing), and (2, C, rows, W - w + 1) sums, of
-        which later ones overwrite the memory.
+        Number of the first row, and (rows, 2, C, W - w + 1) sums; later ones overwrite the memory.
     """
     (channels, height, width), (h, w) = values.shape, size
-    band = h * max(1, _BAND // (channels * width * h))
-    powers = torch.zeros(2, channels, band, _multiple(width, w), dtype=dtype)
-    runs = torch.zeros(2, channels, band + h, width - w + 1, dtype=dtype)
-    sums = torch.empty(2, channels, band, width - w + 1, dtype=dtype)
-    blocks = torch.unflatten(runs, 2, (-1, h))
+    dtype = _sum_dtype(values, centre, h * w)
+    band = max(1, _BAND // (channels * width))
+    entering, leaving = torch.zeros(2, band, channels, width, dtype=dtype)
+    columns = torch.zeros(1 + band, 2, channels, width, dtype=dtype)
+    running = torch.zeros(band, 2, channels, width + 1, dtype=dtype)  # the first column stays 0
+    sums = torch.empty(band, 2, channels, width - w + 1, dtype=dtype)
     for top in range(0, height, band):
         count = min(band, height - top)
-        rows, deviation = values[:, top : top + count], powers[0, :, :count, :width]
-        if dtype == torch.float32:
-            torch.sub(rows, centre, out=deviation)
-        else:  # rows may be of a narrower type, which the difference must not be rounded to
-            deviation.copy_(rows).sub_(centre if dtype == torch.float64 else int(centre))
-        powers[0, :, count:] = 0
-        torch.mul(powers[0], powers[0], out=powers[1])
-        _sum_across(powers, w, out=runs[:, :, h:])
+        _deviations(values[:, top : top + count], centre, entering[:count])
+        unseen = min(max(h - top, 0), count)  # rows for which none leaves yet
+        _deviations(values[:, top + unseen - h : top + count - h], centre, leaving[unseen:count])
+        torch.sub(entering, leaving, out=columns[1:, 0])
+        torch.mul(entering.add_(leaving), columns[1:, 0], out=columns[1:, 1])
         # row by row: torch sums along other axes than the last one column at a time
-        for above, row in itertools.pairwise(blocks[:, :, 1:].unbind(3)):
-            row.add_(above)
-        torch.sub(runs[:, :, h:], runs[:, :, :band], out=sums)
-        torch.unflatten(sums, 2, (-1, h)).add_(blocks[:, :, :-1, -1:])
-        yield top - h + 1, sums[:, :, :count]
-        runs[:, :, :h] = runs[:, :, band:]
+        for above, row in itertools.pairwise(columns[: 1 + count].flatten(1).numpy()):
+            np.add(above, row, out=row)
+        first = min(max(h - 1 - top, 0), count)
+        torch.cumsum(columns[1:], -1, dtype=dtype, out=running[..., 1:])
+        torch.sub(running[..., w:], running[..., :-w], out=sums)
+        if first < count:
+            yield top - h + 1 + first, sums[first:count]
+        columns[0] = columns[count]
 
 
-def _sum_across(values: Tensor, side: int, out: Tensor) -> None:
-    """Sum every `side` neighbours of a row, whose length is a multiple of `side`."""
-    blocks = torch.unflatten(values, -1, (-1, side)).cumsum(-1, dtype=values.dtype)
-    runs, totals = blocks.flatten(-2), blocks[..., -1]
-    out[..., 0] = runs[..., side - 1]
-    rest = out[..., 1:]
-    length = rest.shape[-1]
-    torch.sub(runs[..., side : side + length], runs[..., :length], out=rest)
-    whole = length // side
-    inside = torch.unflatten(rest[..., : whole * side], -1, (whole, side))
-    inside.add_(totals[..., :whole, None])
-    rest[..., whole * side :].add_(totals[..., whole, None])
+def _deviations(values: Tensor, centre: float, out: Tensor) -> None:
+    """Write (C, rows, W) pixels less a constant as (rows, C, W)."""
+    out.copy_(values.transpose(0, 1))
+    out -= centre if out.is_floating_point() else int(centre)
 
 
-def sum_channels(values: Tensor) -> Tensor:
-    """Sum over the first axis; a single channel is not copied."""
-    return values[0] if len(values) == 1 else values.sum(0)
+def _sum_dtype(values: Tensor, centre: float, count: int) -> torch.dtype:
+    """Choose what sums over so many pixels are exact in."""
+    low, high = (float(v) - centre for v in values.aminmax())
+    fits = max(low * low, high * high) * count < 2**31
+    return torch.int32 if centre.is_integer() and fits else torch.float64
 
 
-def _multiple(length: int, side: int) -> int:
-    return -(-length // side) * side
+def sum_channels(values: Tensor, axis: int = 0) -> Tensor:
+    """Sum over an axis; a single channel is not copied."""
+    return values.select(axis, 0) if values.shape[axis] == 1 else values.sum(axis)
