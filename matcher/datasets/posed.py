@@ -97,7 +97,7 @@ def strecha(root: Path, *, max_gap: int = 3) -> list[Entry]:
 
 
 def _strecha_pair(root: Path, scene: str, paths: tuple[Path, Path]) -> Entry:
-    views = [_numbers(path, (29,)) for path in paths]
+    views = [_numbers(path, (26,)) for path in paths]
     motions = [np.eye(4), np.eye(4)]  # camera from world
     for motion, view in zip(motions, views, strict=True):
         motion[:3, :3] = view[12:21].reshape(3, 3).T

@@ -12,6 +12,7 @@ from html import escape
 
 WIDTH, HEIGHT = 460, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 10, 40
+_LETTER, _LINE = 6.6, 13  # width and height of text in the units of the chart
 COLOURS = 8
 
 
@@ -25,6 +26,7 @@ class Axis:
         high: Where it ends.
         logarithmic: Whether equal factors are equal steps; `low` is positive then.
         percent: Whether its values are shares, which are written in percent.
+        at: Its ticks; those that are round where none are given.
     """
 
     title: str
@@ -32,6 +34,7 @@ class Axis:
     high: float
     logarithmic: bool = False
     percent: bool = False
+    at: tuple[float, ...] = ()
 
     def share(self, value: float) -> float:
         """Tell how far along the axis a value lies, 0 to 1; what is beyond stops at the end."""
@@ -41,7 +44,9 @@ class Axis:
         return min(max((value - low) / (high - low), 0.0), 1.0)
 
     def ticks(self) -> list[float]:
-        """Choose four to eight round values."""
+        """Give the ticks, or choose four to eight round values."""
+        if self.at:
+            return list(self.at)
         if self.logarithmic:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             steps = (1, 2, 5) if self.high / self.low < 1000 else (1,)
@@ -112,20 +117,16 @@ def scatter(series: Sequence[Series], x: Axis, y: Axis, front: Sequence[str]) ->
     places = {each.name: _place(each.points[0], x, y) for each in series}
     joined = " ".join(f"{places[name][0]:.1f},{places[name][1]:.1f}" for name in front)
     drawn = [_grid(x, y), f'<polyline class="front" points="{joined}"/>']
-    taken: list[float] = []
-    for each in sorted(series, key=lambda one: places[one.name][1]):
+    taken: list[tuple[float, float, float]] = []
+    for each in sorted(series, key=lambda one: -places[one.name][1]):
         px, py = places[each.name]
         bar = ""
         if each.interval is not None and all(map(math.isfinite, each.interval)):
             low, high = (_place((each.points[0][0], limit), x, y)[1] for limit in each.interval)
             bar = f'<line class="bar" x1="{px:.1f}" y1="{low:.1f}" x2="{px:.1f}" y2="{high:.1f}"/>'
-        label_y = _free(py + 4, taken)
-        left = px > 0.68 * WIDTH
         drawn.append(
             f'<g class="{each.style}"><title>{escape(each.name)}</title>{bar}'
-            f'<circle cx="{px:.1f}" cy="{py:.1f}" r="5"/>'
-            f'<text x="{px - 9 if left else px + 9:.1f}" y="{label_y:.1f}"'
-            f' text-anchor="{"end" if left else "start"}">{escape(each.name)}</text></g>'
+            f'<circle cx="{px:.1f}" cy="{py:.1f}" r="5"/>{_label(each.name, px, py, taken)}</g>'
         )
     return _svg(drawn, f"{y.title} over {x.title}")
 
@@ -150,11 +151,16 @@ def _base(method: str) -> str:
     return method.removesuffix(" + refine")
 
 
-def _free(wanted: float, taken: list[float]) -> float:
-    """Find a height for a label at least 12 below those above it."""
-    height = max([wanted, *(used + 12 for used in taken if used > wanted - 12)])
-    taken.append(height)
-    return height
+def _label(name: str, x: float, y: float, taken: list[tuple[float, float, float]]) -> str:
+    """Write a name beside a point, above those that are there: `taken` is (left, right, height)."""
+    long = _LETTER * len(name)
+    left = x + 9 if x + 9 + long < WIDTH else x - 9 - long
+    height = min(y + 4, HEIGHT - _BOTTOM - 4)
+    for other_left, other_right, other_height in taken:  # from below
+        if left < other_right and other_left < left + long and abs(height - other_height) < _LINE:
+            height = other_height - _LINE
+    taken.append((left, left + long, height))
+    return f'<text x="{left:.1f}" y="{height:.1f}">{escape(name)}</text>'
 
 
 def _place(point: tuple[float, float], x: Axis, y: Axis) -> tuple[float, float]:

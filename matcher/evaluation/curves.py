@@ -27,14 +27,14 @@ def cumulative(records: Sequence[Record], kind: Kind, limit: float) -> Curve:
         limit: Where the curve ends, pixels or degrees.
 
     Returns:
-        Points of the curve from (0, share without error) to the limit; empty without such pairs.
+        Corners of the steps from (0, 0) to the limit; empty without such pairs.
     """
     errors = [error for r in records if r.kind is kind for error in r.score.errors[0]]
     if not errors:
         return []
     ordered = np.sort(errors)
     inside = ordered[ordered < limit]
-    steps = [(float(e), (n + 1) / len(errors)) for n, e in enumerate(inside)]
+    steps = [(float(e), (n + up) / len(errors)) for n, e in enumerate(inside) for up in (0, 1)]
     return [(0.0, 0.0), *steps, (limit, len(inside) / len(errors))]
 
 
@@ -81,7 +81,7 @@ def sweeps(records: Sequence[Record]) -> list[Sweep]:
     """Find the data sets with levels, and draw precision over them."""
     found = []
     for group in dict.fromkeys(r.group for r in records if r.level is not None):
-        own = [r for r in records if r.group == group and r.level is not None]
+        own = [r for r in records if r.group == group and r.level is not None and r.score.precision]
         if len({r.level for r in own}) >= _LEAST_LEVELS:
             methods = dict.fromkeys(r.method for r in own)
             curves = {m: _over_levels([r for r in own if r.method == m]) for m in methods}
@@ -103,7 +103,7 @@ def pareto(points: Mapping[str, tuple[float, float]]) -> list[str]:
 def _over_levels(records: Sequence[Record]) -> Curve:
     by_level: dict[float, list[float]] = {}
     for record in records:
-        if record.level is not None and record.score.precision:
+        if record.level is not None:
             by_level.setdefault(record.level, []).append(record.score.precision[1])
     return [(level, float(np.mean(shares))) for level, shares in sorted(by_level.items())]
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+from PIL import Image as PilImage
 
+from matcher import storage
 from matcher.evaluation.records import Kind, Outcome, Record
 from matcher.evaluation.runner import Evaluation
 from matcher.evaluation.scoring import in_measured_pixels
@@ -20,6 +23,7 @@ from matcher.types import Pair
 FOLDER = "pictures"
 
 _MOST = 300  # matches drawn in a picture: more hide the images
+_WIDTH = 960  # pixels of a picture: a report holds dozens
 _UNIT = {Kind.HOMOGRAPHY: "px", Kind.POSE: "°"}
 
 
@@ -37,8 +41,11 @@ class Extremes:
 
 
 def extremes(records: Sequence[Record], worst: int = 2, best: int = 1) -> Extremes:
-    """Choose records of one method by error, then by precision; pairs without truth are left out."""
-    known = [record for record in records if record.score.precision]
+    """Choose records of one method by error, then by precision.
+
+    Pairs without truth are left out, and unrelated ones that were not taken for the same place.
+    """
+    known = [r for r in records if r.score.precision and r.score.same_place is not False]
     ordered = sorted(known, key=_badness)
     return Extremes(tuple(ordered[::-1][:worst]), tuple(ordered[:best]))
 
@@ -88,6 +95,8 @@ def caption(record: Record) -> str:
 def _badness(record: Record) -> tuple[float, float, float]:
     """Order by failure, by error, by precision."""
     error = float(np.median(record.score.errors[0])) if record.score.errors else 0.0
+    if record.score.same_place:  # of unrelated pictures
+        error = float("inf")
     failed = float(record.outcome is not Outcome.OK)
     return failed, error, -record.score.precision[1]
 
@@ -101,3 +110,9 @@ def _draw(session: Session, pair: Pair, record: Record, path: Path) -> None:
     shown = matches.select(rows)
     errors = None if truth is None else reprojection_errors(shown, truth).astype(np.float32)
     draw_matches(pair.image0, pair.image1, shown, path, errors=errors)
+    with PilImage.open(path) as drawn:
+        small = drawn.convert("RGB")
+    small.thumbnail((_WIDTH, _WIDTH))
+    binary = BytesIO()
+    small.save(binary, "JPEG", quality=82)
+    storage.write(path, binary.getvalue())

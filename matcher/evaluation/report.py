@@ -11,7 +11,7 @@ from pathlib import Path
 from matcher import storage
 from matcher.evaluation import charts, curves, pictures
 from matcher.evaluation.records import Kind, Record
-from matcher.evaluation.report_charts import error_curves, scores, sweeps
+from matcher.evaluation.report_charts import error_curve, scores, sweeps
 from matcher.evaluation.report_page import HEADLINES, Page, card, milliseconds
 from matcher.evaluation.runner import Evaluation
 from matcher.evaluation.statistics import Interval
@@ -21,6 +21,7 @@ from matcher.evaluation.tables import (
     difference,
     notes,
     plus_minus,
+    sweep,
     untrained,
     write_tables,
 )
@@ -50,9 +51,10 @@ def html(evaluation: Evaluation, folder: str | Path) -> str:
         _head(page, name),
         *(_ranking(page, *headline) for headline in page.headlines),
         _by_group(page),
-        error_curves(page),
         sweeps(page),
         scores(page),
+        _costs(page),
+        _thresholds(page),
         _failures(page),
         _pictures(page),
         _foundation(page),
@@ -83,24 +85,23 @@ def _head(page: Page, name: str) -> str:
 
 
 def _ranking(page: Page, figure: str, kind: Kind, words: str) -> str:
-    """Rank methods by one figure, beside a plot of it against time."""
-    rows = page.ranked(figure)
-    count = sum(record.kind is kind for record in page.records(rows[0].method))
-    note = (
-        f"{figure.capitalize()} over {count} pairs, in percent: 100 where every pair has a {words} "
-        "near zero. Bars show it with its 95 % interval. “Behind” is the difference to the "
-        "first on the same pairs; it is clear where its own interval leaves zero out."
-    )
-    if kind is Kind.DENSE:
-        note = f"Share of the {words} over {count} pairs, in percent, with its 95 % interval."
+    """Rank methods by one figure, beside plots of it against time and of the errors."""
+    rows = page.ranked(figure, kind)
+    note = f"Share of the {words}, in percent, with its 95 % interval."
+    if kind is not Kind.DENSE:
+        note = (
+            f"{figure[0].upper()}{figure[1:]} over {rows[0].pairs} pairs, in percent: 100 where "
+            f"every pair has a {words} near zero. Bars show it with its 95 % interval. “Behind” is "
+            "the difference to the first on the same pairs, clear where its own interval leaves "
+            "zero out."
+        )
     head = "<tr><th>method</th><th class=bars></th><th>" + escape(figure) + "</th><th>behind</th>"
     head += "<th>matches</th><th>precision 3 px</th><th>ms a pair</th><th>failed</th></tr>"
     body = "".join(_ranked(page, row, rows[0], figure) for row in rows)
-    plot = _speed(page, figure, rows)
     return (
         f"<h2>Ranking by {escape(figure)}</h2><p class=note>{escape(note)}</p>"
-        f'<div class="card wide"><table>{head}{body}</table></div>'
-        f'<div class="grid2" style="margin-top:16px">{plot}{_stages(page, figure, rows)}</div>'
+        f'<div class="card wide"><table>{head}{body}</table></div>{page.legend()}'
+        f'<div class="grid2">{_speed(page, figure, rows)}{error_curve(page, kind)}</div>'
     )
 
 
@@ -108,7 +109,7 @@ def _ranked(page: Page, row: Row, first: Row, figure: str) -> str:
     value, style = row.figures[figure], page.styles[row.method]
     bar = charts.interval_bar(value.value, value.low, value.high, 100, style)
     cells = [
-        f'<td><span class="dot {style}"></span>{escape(row.method)}</td>',
+        _name(page, row.method),
         f"<td class=bars>{bar}</td><td><b>{escape(plus_minus(value))}</b></td>",
         f"<td class=small>{_behind(page, row, first, figure)}</td>",
         f"<td>{_figure(row.figures.get('matches'))}</td>",
@@ -123,7 +124,8 @@ def _behind(page: Page, row: Row, first: Row, figure: str) -> str:
     if row is first:
         return ""
     found = difference(page.evaluation, first.method, row.method, figure)
-    return f"{found.value:+.1f}{' clear' if found.clear else ''}"
+    value = f"{found.value:+.1f}" if abs(found.value) >= 0.05 else "0.0"
+    return f"{value}{' clear' if found.clear else ''}"
 
 
 def _speed(page: Page, figure: str, rows: Sequence[Row]) -> str:
@@ -152,20 +154,43 @@ def _speed(page: Page, figure: str, rows: Sequence[Row]) -> str:
     )
 
 
-def _stages(page: Page, figure: str, rows: Sequence[Row]) -> str:
-    """Show where the time goes."""
+def _costs(page: Page) -> str:
+    """Tabulate time by stage, and memory."""
     stages = ("describe", "match", "refine", "fit")
     body = "".join(
-        f'<tr><td><span class="dot {page.styles[row.method]}"></span>{escape(row.method)}</td>'
+        f"<tr>{_name(page, row.method)}"
         + "".join(f"<td>{1000 * row.seconds[stage]:.1f}</td>" for stage in stages)
-        + f"<td>{row.peak_mib:.0f}</td></tr>"
-        for row in rows
+        + f"<td>{milliseconds(row):.1f}</td><td>{row.peak_mib:.0f}</td></tr>"
+        for row in page.totals.values()
         if row.seconds
     )
-    head = "<tr><th>method</th>" + "".join(f"<th>{stage}</th>" for stage in stages)
-    made = f"<div class=wide><table>{head}<th>peak MiB</th></tr>{body}</table></div>"
-    note = f"Medians over the pairs with {figure}; describe is of both images, fit of one model."
-    return card("Milliseconds by stage", made, note)
+    head = "<tr><th>method</th>" + "".join(f"<th>{stage} ms</th>" for stage in stages)
+    head += "<th>a pair ms</th><th>peak MiB</th></tr>"
+    return (
+        "<h2>Time and memory</h2><p class=note>Medians over all pairs. Describe is of both images, "
+        "fit is one robust fit and not part of the time of a pair; the peak is the largest growth of "
+        f'memory in a pair.</p><div class="card wide"><table>{head}{body}</table></div>'
+    )
+
+
+def _thresholds(page: Page) -> str:
+    """Tabulate what other inlier thresholds give, where several were tried."""
+    rows = sweep(page.evaluation)
+    if not any(len(row.by_threshold) > 1 for row in rows):
+        return ""
+    body = "".join(
+        f"<tr>{_name(page, row.method)}<td>{escape(row.figure)}</td><td><b>{row.fixed:.1f}</b></td>"
+        f"<td>{row.by_threshold[row.best]:.1f} at {row.best:g} px</td><td>"
+        + ", ".join(f"{pixels:g}: {value:.1f}" for pixels, value in row.by_threshold.items())
+        + "</td></tr>"
+        for row in rows
+    )
+    head = "<tr><th>method</th><th>figure</th><th>fixed</th><th>best</th><th>all, px: %</th></tr>"
+    return (
+        "<h2>Inlier thresholds</h2><p class=note>Only the fixed one may be quoted: the best was "
+        "chosen on the test pairs themselves.</p>"
+        f'<div class="card wide"><table>{head}{body}</table></div>'
+    )
 
 
 def _by_group(page: Page) -> str:
@@ -179,11 +204,11 @@ def _by_group(page: Page) -> str:
         f"<th>{escape(g)}<br><span class=small>{escape(names[g])}</span></th>" for g in groups
     )
     body = ""
-    for method, style in page.styles.items():
-        body += f'<tr><td><span class="dot {style}"></span>{escape(method)}</td>'
+    for method in page.styles:
+        body += f"<tr>{_name(page, method)}"
         for group in groups:
             found = cells.get((method, group))
-            body += "<td></td>" if found is None else _shaded(found[1].value)
+            body += "<td></td>" if found is None else _shaded(*found)
         body += "</tr>"
     return (
         "<h2>By data set</h2><p class=note>In percent; the darker the better. Of unrelated pairs "
@@ -197,7 +222,10 @@ def _headline(row: Row) -> tuple[str, Interval] | None:
     return next(((name, row.figures[name]) for name in names if name in row.figures), None)
 
 
-def _shaded(value: float) -> str:
+def _shaded(name: str, interval: Interval) -> str:
+    value = interval.value
+    if name == "false accepts":
+        return f"<td>{value:.1f}</td>"
     return f'<td class=shaded style="--v:{max(value, 0) / 100:.2f}">{value:.1f}</td>'
 
 
@@ -207,7 +235,7 @@ def _failures(page: Page) -> str:
         return "<h2>Failures</h2><p class=note>None: every pair has a model or needs none.</p>"
     head = "".join(f"<th>{escape(reason)}</th>" for reason in reasons)
     body = "".join(
-        f'<tr><td><span class="dot {page.styles[row.method]}"></span>{escape(row.method)}</td>'
+        f"<tr>{_name(page, row.method)}"
         + "".join(f"<td>{row.failures.get(reason, '')}</td>" for reason in reasons)
         + f"<td>{row.pairs}</td></tr>"
         for row in page.totals.values()
@@ -241,7 +269,7 @@ def _picture(folder: Path, words: str, record: Record) -> str:
     if path.is_file():
         data = base64.b64encode(path.read_bytes()).decode()
         alt = escape(f"matches of {record.method} on {record.pair}")
-        image = f'<img alt="{alt}" loading="lazy" src="data:image/jpeg;base64,{data}">'
+        image = f'<img alt="{alt}" src="data:image/jpeg;base64,{data}">'
     text = f"<figcaption><b>{words}</b> {escape(pictures.caption(record))}</figcaption>"
     return f"<figure class=card>{image}{text}</figure>"
 
@@ -253,6 +281,10 @@ def _foundation(page: Page) -> str:
         f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items()
     )
     return f"<h2>What this rests on</h2><div class=card><dl>{items}</dl></div>"
+
+
+def _name(page: Page, method: str) -> str:
+    return f'<td><span class="dot {page.styles[method]}"></span>{escape(method)}</td>'
 
 
 def _figure(interval: Interval | None) -> str:

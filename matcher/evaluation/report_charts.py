@@ -7,41 +7,39 @@ from matcher.evaluation.records import Kind
 from matcher.evaluation.report_page import Page, card, section
 
 _LIMITS = {Kind.HOMOGRAPHY: (10.0, "corner error, px"), Kind.POSE: (20.0, "pose error, °")}
-_SHARE = {"percent": True}
 
 
-def error_curves(page: Page) -> str:
-    """Draw the share of pairs below each error, for every kind of model."""
-    cards = []
-    for kind, (limit, title) in _LIMITS.items():
-        series = [
-            charts.Series(method, style, curve)
-            for method, style in page.styles.items()
-            if (curve := curves.cumulative(page.records(method), kind, limit))
-        ]
-        if series:
-            axes = charts.Axis(title, 0, limit), charts.Axis("share of the pairs", 0, 1, **_SHARE)
-            cards.append(card(f"Pairs of {kind} truth", charts.lines(series, *axes)))
-    if not cards:
+_TICKS = 8  # of a sweep; more do not fit
+_UNITS = {"rotation": "degrees", "scale": "times", "blur": "pixels", "noise": "share of white"}
+
+
+def error_curve(page: Page, kind: Kind) -> str:
+    """Draw the share of pairs below each error of a kind of model."""
+    if kind not in _LIMITS:
         return ""
-    note = "The share of pairs with an error up to x; a pair that failed never enters."
-    return section(page, "Error curves", note, cards)
+    limit, title = _LIMITS[kind]
+    series = [
+        charts.Series(method, style, curves.cumulative(page.records(method), kind, limit))
+        for method, style in page.styles.items()
+    ]
+    axes = charts.Axis(title, 0, limit), charts.Axis("share of the pairs", 0, 1, percent=True)
+    note = "Share of the pairs with an error up to x; a pair that failed never enters."
+    return card("Error curves", charts.lines(series, *axes), note)
 
 
 def sweeps(page: Page) -> str:
     """Draw precision over what a data set varies, for every one that has levels."""
     cards = []
     for sweep in curves.sweeps(page.evaluation.records):
-        levels = [x for curve in sweep.curves.values() for x, _ in curve]
-        if not levels or min(levels) == max(levels):
-            continue
+        levels = sorted({x for curve in sweep.curves.values() for x, _ in curve})
         series = [
             charts.Series(method, page.styles[method], curve)
             for method, curve in sweep.curves.items()
         ]
+        ticks = tuple(levels[:: 1 if len(levels) <= _TICKS else 3])
         axes = (
-            charts.Axis(f"level of {sweep.group}", min(levels), max(levels)),
-            charts.Axis("matches within 3 px", 0, 1, **_SHARE),
+            charts.Axis(_UNITS.get(sweep.group, "level"), levels[0], levels[-1], at=ticks),
+            charts.Axis("matches within 3 px", 0, 1, percent=True),
         )
         cards.append(card(sweep.group.capitalize(), charts.lines(series, *axes, dots=True)))
     if not cards:
@@ -68,8 +66,8 @@ def scores(page: Page) -> str:
             calibrated.append(f"{method} {found.expected_calibration_error:.2f}")
     if not falling:
         return ""
-    share = charts.Axis("share of the right matches taken in", 0, 1, **_SHARE)
-    right = charts.Axis("right within 3 px", 0, 1, **_SHARE)
+    share = charts.Axis("share of the right matches taken in", 0, 1, percent=True)
+    right = charts.Axis("right within 3 px", 0, 1, percent=True)
     cards = [
         card("Precision over recall", charts.lines(falling, share, right)),
         card(

@@ -11,7 +11,7 @@ from pathlib import Path
 from matcher.evaluation import charts
 from matcher.evaluation.records import Kind, Record
 from matcher.evaluation.runner import Evaluation
-from matcher.evaluation.tables import ALL, Row, table
+from matcher.evaluation.tables import ALL, Row, row_of, table
 
 # What methods are ranked by, the first that a benchmark has first: figure, kind, words.
 HEADLINES = (
@@ -54,9 +54,13 @@ class Page:
         """The results of one method."""
         return [record for record in self.evaluation.records if record.method == method]
 
-    def ranked(self, figure: str) -> list[Row]:
-        """Rows over all data sets that have a figure, the best first."""
-        known = [row for row in self.totals.values() if figure in row.figures]
+    def ranked(self, figure: str, kind: Kind) -> list[Row]:
+        """Sum up the pairs of one kind of truth by method, the best first."""
+        rows = [
+            row_of(method, kind, [r for r in self.records(method) if r.kind is kind])
+            for method in self.totals
+        ]
+        known = [row for row in rows if figure in row.figures]
         return sorted(known, key=lambda row: -row.figures[figure].value)
 
     def legend(self) -> str:

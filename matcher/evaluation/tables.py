@@ -81,7 +81,7 @@ def table(evaluation: Evaluation) -> list[Row]:
         chosen = {group: [r for r in own if r.group == group] for group in groups}
         if len(groups) > 1:
             chosen[ALL] = own
-        rows += [_row(method, group, records) for group, records in chosen.items()]
+        rows += [row_of(method, group, records) for group, records in chosen.items()]
     return rows
 
 
@@ -223,7 +223,8 @@ def _records_of(evaluation: Evaluation, method: str) -> list[Record]:
     return found
 
 
-def _row(method: str, group: str, records: Sequence[Record]) -> Row:
+def row_of(method: str, group: str, records: Sequence[Record]) -> Row:
+    """Sum up some records of a method under a name."""
     figures = {}
     for figure in FIGURES:
         values = values_of(figure, records)
