@@ -1,0 +1,1 @@
+"""Points that keep their identity over the frames of a camera or a video."""
