@@ -22,6 +22,7 @@ import typer
 
 import matcher
 from matcher import methods, terminal
+from matcher.benchmark.command import bench
 from matcher.export.command import export
 from matcher.mining.command import mine
 from matcher.options import (
@@ -45,6 +46,7 @@ from matcher.options import (
     method_from,
     weights_from,
 )
+from matcher.tracking.command import watch
 from matcher.training.command import train
 
 if TYPE_CHECKING:
@@ -61,9 +63,11 @@ app = typer.Typer(
 )
 models_app = typer.Typer(help="Trained weights: list, fetch, check.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
+app.command("bench")(bench)
 app.command("export")(export)
 app.command("mine")(mine)
 app.command("train")(train)
+app.command("watch")(watch)
 
 
 def main() -> None:
