@@ -26,6 +26,7 @@ ROWS = (
     set(),
     {"correlation", "refinement", "templates", "methods", "matching", "instances"},
     {
+        "benchmark",
         "datasets",
         "synthesis",
         "evaluation",
@@ -35,6 +36,7 @@ ROWS = (
         "explore",
         "doctor",
         "licences",
+        "tracking",
     },
     {"training"},
     {"terminal", "options", "cli", "__main__"},
@@ -164,7 +166,7 @@ print(cli.run(["doctor"]))
     result = run_python(blocked, cwd=ROOT)
 
     assert "\nloftr " in result.stdout
-    assert "matcher.create needs torch, which `pip install tiepoint` brings" in result.stdout
+    assert "refine=True needs torch, which `pip install tiepoint` brings" in result.stdout
     assert result.stdout.endswith("\n1\n")
     assert "torch" in result.stderr
     assert "`pip install tiepoint` brings it" in result.stderr
