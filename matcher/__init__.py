@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matcher.methods import names as list_methods
     from matcher.refinement import refine
     from matcher.templates import find
+    from matcher.tracking.tracker import Tracker
     from matcher.types import Description, Matcher, Matches, Pair, ScoreMap, TemplateHit
 
 __version__ = "0.1.0"
@@ -30,6 +31,7 @@ _HOME = {
     "Pair": "types",
     "ScoreMap": "types",
     "TemplateHit": "types",
+    "Tracker": "tracking.tracker",
     "create": "matching",
     "find": "templates",
     "list_methods": "methods",
@@ -45,6 +47,7 @@ __all__ = [
     "Pair",
     "ScoreMap",
     "TemplateHit",
+    "Tracker",
     "create",
     "find",
     "list_methods",
