@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from matcher.nn.assignment import dual_softmax
 from matcher.nn.pointsets import PointSet, Side, State
 from matcher.nn.positions import normalise_points
+from matcher.nn.sinkhorn import LOWEST
 from matcher.nn.transformer import Config, Context
 
 
@@ -79,6 +80,7 @@ class Modern(Context):
         plan = dual_softmax(similarity, side0.mask, side1.mask)
         matches = torch.einsum("bm,bmn,bn->b", odds0.sigmoid(), plan.exp(), odds1.sigmoid())
         gates = odds0[:, :, None] + odds1[:, None, :]
+        plan = plan.clamp_min(LOWEST)  # padding, which counts for nothing: 0 times -inf is no number
         return self.temperature * plan + gates + matches.log()[:, None, None]
 
     def _sure(self, side: Side, depth: int) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from matcher.synthesis.photographs import Photographs, Textures
-from matcher.synthesis.views import TwoViews, pixel_grid, within
+from matcher.synthesis.views import TwoViews, within
 
 FAR = 1e4  # distance of a ray that meets nothing
 _SAME = 0.01  # share of the depth by which two views of one point of a surface may differ
@@ -54,20 +54,18 @@ class Cameras:
         """Where the cameras are: (B, 3)."""
         return -torch.einsum("bji,bj->bi", self.rotation, self.translation)
 
-    def rays(self) -> Tensor:
-        """Give the directions (B, H, W, 3) of all pixels in the world, of depth one."""
-        grid = pixel_grid(*self.size, self.rotation.device)
-        pixels = torch.cat([grid, torch.ones_like(grid[..., :1])], -1)
-        world_from_pixel = self.rotation.mT @ torch.linalg.inv(self.intrinsics)
-        return torch.einsum("bij,hwj->bhwi", world_from_pixel, pixels)
+    @property
+    def world_from_pixel(self) -> Tensor:
+        """Turn pixels (x, y, 1) into directions of depth one in the world: (B, 3, 3)."""
+        return self.rotation.mT @ torch.linalg.inv(self.intrinsics)
 
     def project(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Give pixels (B, H, W, 2) and depths (B, H, W) of points (B, H, W, 3) of the world."""
-        seen = torch.einsum("bij,bhwj->bhwi", self.rotation, points)
-        seen = seen + self.translation[:, None, None]
-        depth = seen[..., 2]
-        pixels = torch.einsum("bij,bhwj->bhwi", self.intrinsics, seen)
-        return pixels[..., :2] / depth[..., None].clamp_min(1e-6), depth
+        """Give pixels (B, H, W, 2) and depths (B, H, W) of points (B, 3, H, W) of the world."""
+        shape = points.shape[2:]
+        seen = torch.baddbmm(self.translation[..., None], self.rotation, points.flatten(2))
+        depth = seen[:, 2]
+        pixels = (self.intrinsics[:, :2] @ seen) / depth[:, None].clamp_min(1e-6)
+        return pixels.mT.unflatten(1, shape), depth.unflatten(1, shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,25 +81,43 @@ class Seen:
     depth: Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class Meeting:
+    """Where the rays of all pixels meet a surface.
+
+    Attributes:
+        depth: (B, H, W) along the optical axis; FAR where they miss it.
+        places: (B, H, W, 2) pixels of the photograph on it.
+    """
+
+    depth: Tensor
+    places: Tensor
+
+
 class Surface(Protocol):
-    """Something in a scene."""
+    """Something in a scene.
 
-    def distance(self, origin: Tensor, rays: Tensor) -> Tensor:
-        """Measure how many times (B, H, W, 3) rays from (B, 3) reach it: (B, H, W), or FAR."""
+    Attributes:
+        textures: What is on it.
+        scale: (B,) pixels of the photograph a unit of the scene.
+    """
 
-    def colour(self, points: Tensor, step: Tensor) -> Tensor:
-        """Look up (B, C, H, W) at (B, H, W, 3) points, for pixels that are (B,) `step` wide there."""
+    textures: Textures
+    scale: Tensor
+
+    def meet(self, cameras: Cameras) -> Meeting:
+        """Follow the rays of all pixels."""
 
 
 @dataclass(frozen=True, eq=False)
 class Board:
-    """A rectangle with a photograph on it.
+    """A rectangle with a photograph on it, which fills its larger side.
 
     Attributes:
         centre: (B, 3).
         axes: (B, 3, 3) unit vectors in rows: along its width, its height, its normal.
         half: (B, 2) half of width and height.
-        textures: What is on it; it fills the larger side.
+        textures: What is on it.
     """
 
     centre: Tensor
@@ -109,31 +125,39 @@ class Board:
     half: Tensor
     textures: Textures
 
-    def distance(self, origin: Tensor, rays: Tensor) -> Tensor:
-        """Meet the plane inside the rectangle, from its front or its back."""
-        normal = self.axes[:, 2]
-        towards = torch.einsum("bhwi,bi->bhw", rays, normal)
-        away = ((self.centre - origin) * normal).sum(-1)[:, None, None]
-        steps = away / towards.where(towards.abs() > 1e-6, towards.new_tensor(1e-6))
-        places = self._places(origin[:, None, None] + steps[..., None] * rays)
-        inside = (places.abs() <= self.half[:, None, None]).all(-1) & (steps > 1e-3)
-        return steps.where(inside, steps.new_tensor(FAR))
+    @property
+    def scale(self) -> Tensor:
+        """Give the pixels of the photograph a unit."""
+        return (self.textures.sizes / 2 / self.half).amin(1)
 
-    def colour(self, points: Tensor, step: Tensor) -> Tensor:
-        """Stretch the photograph over the rectangle, keeping its shape."""
-        scale = (self.textures.sizes / 2 / self.half).amin(1)  # pixels of the photograph a unit
-        places = self._places(points) * scale[:, None, None, None]
+    def meet(self, cameras: Cameras) -> Meeting:
+        """Meet the plane inside the rectangle, from its front or its back, by its homography.
+
+        A ray from o along d meets the plane after (c - o) n / d n; its place there, times d n, is
+        linear in d, and d is linear in the pixel.
+        """
+        away = self.centre - cameras.centre
+        right, down, normal = self.axes.unbind(1)
+        height = (away * normal).sum(1, keepdim=True)  # (B, 1)
+        rows = [
+            height * axis - (away * axis).sum(1, keepdim=True) * normal for axis in (right, down)
+        ]
+        linear = torch.stack([*rows, normal], 1) @ cameras.world_from_pixel  # (B, 3, 3)
+        along, across, towards = _each_pixel(linear, cameras.size).unbind(1)
+        inverse = 1 / towards.where(towards.abs() > 1e-6, towards.new_tensor(1e-6))
+        depth = height[..., None] * inverse
+        places = torch.stack([along * inverse, across * inverse], -1)  # (B, H, W, 2)
+        inside = (places.abs() <= self.half[:, None, None]).all(-1) & (depth > 1e-3)
         middle = (self.textures.sizes[:, None, None] - 1) / 2
-        return self.textures.sample(places + middle, step * scale)
-
-    def _places(self, points: Tensor) -> Tensor:
-        """Give (B, H, W, 2) coordinates on the plane."""
-        return torch.einsum("bhwi,bki->bhwk", points - self.centre[:, None, None], self.axes[:, :2])
+        return Meeting(
+            depth.where(inside, depth.new_tensor(FAR)),
+            places * self.scale[:, None, None, None] + middle,
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Relief:
-    """A ground z = `distance` with smooth hills and hollows towards and away from camera 0.
+    """A ground z = `away` with smooth hills and hollows towards and away from camera 0.
 
     Attributes:
         away: (B,) z of the flat ground.
@@ -147,8 +171,9 @@ class Relief:
     scale: Tensor
     textures: Textures
 
-    def distance(self, origin: Tensor, rays: Tensor) -> Tensor:
+    def meet(self, cameras: Cameras) -> Meeting:
         """March in equal steps to the first crossing, and close in on it by false position."""
+        origin, rays = cameras.centre, _each_pixel(cameras.world_from_pixel, cameras.size)
         start, stop = self._limits(origin, rays)
         stride = (stop - start) / _MARCH
         before = self._above(origin, rays, start)
@@ -161,8 +186,11 @@ class Relief:
             above, below = torch.where(crossed, before, above), torch.where(crossed, after, below)
             found |= crossed
             before = after
-        steps = self._close_in(origin, rays, (low, low + stride), (above, below))
-        return steps.where(found, steps.new_tensor(FAR))
+        depth = self._close_in(origin, rays, (low, low + stride), (above, below))
+        middle = (self.textures.sizes[:, None, None] - 1) / 2
+        x, y, _ = self._along(origin, rays, depth)
+        places = torch.stack([x, y], -1) * self.scale[:, None, None, None] + middle
+        return Meeting(depth.where(found, depth.new_tensor(FAR)), places)
 
     def _close_in(
         self,
@@ -174,42 +202,34 @@ class Relief:
         """Halve the gap of an end that stays, so that both ends move (the Illinois rule)."""
         (low, high), (above, below) = bracket, gaps
         for _ in range(_CLOSING):
-            steps = low + (high - low) * above / (above - below).clamp_min(1e-9)
-            gap = self._above(origin, rays, steps)
+            depth = low + (high - low) * above / (above - below).clamp_min(1e-9)
+            gap = self._above(origin, rays, depth)
             under = gap <= 0
-            low, above = torch.where(under, low, steps), torch.where(under, above / 2, gap)
-            high, below = torch.where(under, steps, high), torch.where(under, gap, below / 2)
+            low, above = torch.where(under, low, depth), torch.where(under, above / 2, gap)
+            high, below = torch.where(under, depth, high), torch.where(under, gap, below / 2)
         return low + (high - low) * above / (above - below).clamp_min(1e-9)
 
-    def colour(self, points: Tensor, step: Tensor) -> Tensor:
-        """Look down on the photograph along z."""
-        middle = (self.textures.sizes[:, None, None] - 1) / 2
-        places = points[..., :2] * self.scale[:, None, None, None] + middle
-        return self.textures.sample(places, step * self.scale)
-
-    def _height(self, x: Tensor, y: Tensor) -> Tensor:
-        """Sum the hills at (B, H, W) places."""
-        total = torch.zeros_like(x)
+    def _above(self, origin: Tensor, rays: Tensor, depth: Tensor) -> Tensor:
+        """Measure how far above the ground places along the rays are, along z."""
+        x, y, z = self._along(origin, rays, depth)
+        total = self.away[:, None, None] - z
         for hill in self.hills.unbind(1):
             right, down, width, height = hill[:, :, None, None].unbind(1)
             across, along = x - right, y - down
             squared = across.mul_(across).addcmul_(along, along)
-            total.addcmul_(height, squared.mul_(-0.5 / (width * width)).exp_())
+            total.addcmul_(height, squared.mul_(-0.5 / (width * width)).exp_(), value=-1)
         return total
 
-    def _above(self, origin: Tensor, rays: Tensor, steps: Tensor) -> Tensor:
-        """Measure how far above the ground places along the rays are, along z."""
-        x, y, z = (origin[:, axis, None, None] + steps * rays[..., axis] for axis in range(3))
-        return (self.away[:, None, None] - self._height(x, y)).sub_(z)
+    def _along(self, origin: Tensor, rays: Tensor, depth: Tensor) -> tuple[Tensor, ...]:
+        """Give x, y, z of places on rays: (B, H, W) each."""
+        return tuple(origin[:, axis, None, None] + depth * rays[:, axis] for axis in range(3))
 
     def _limits(self, origin: Tensor, rays: Tensor) -> tuple[Tensor, Tensor]:
-        """Bound the steps between which a ray can meet the ground: the slab of all its heights."""
+        """Bound the depths between which a ray can meet the ground: the slab of all its heights."""
         tallest = self.hills[..., 3].abs().sum(1)[:, None, None] + 0.01
-        down = rays[..., 2].clamp_min(1e-3)
-        height = origin[:, 2][:, None, None]
-        away = self.away[:, None, None]
-        upper = ((away - tallest - height) / down).clamp_min(0)
-        return upper, ((away + tallest - height) / down).clamp(max=FAR / 10)
+        down = rays[:, 2].clamp_min(1e-3)
+        gap = self.away[:, None, None] - origin[:, 2, None, None]
+        return ((gap - tallest) / down).clamp_min(0), ((gap + tallest) / down).clamp(max=FAR / 10)
 
 
 _MARCH = 12  # steps through the slab of all heights; hills are wider than a step
@@ -248,16 +268,17 @@ def draw(
 
 def look(cameras: Cameras, surfaces: list[Surface]) -> Seen:
     """Render what cameras see of surfaces: the nearest along each pixel's ray; black where none is."""
-    origin, rays = cameras.centre, cameras.rays()
-    distances = torch.stack([surface.distance(origin, rays) for surface in surfaces])
-    depth, nearest = distances.min(0)
-    points = origin[:, None, None] + depth[..., None] * rays
+    meetings = [surface.meet(cameras) for surface in surfaces]
+    depth, nearest = torch.stack([meeting.depth for meeting in meetings]).min(0)
     pixel = 1 / cameras.intrinsics[:, 0, 0]  # width of a pixel at depth one
-    image = rays.new_zeros(())
-    for number, surface in enumerate(surfaces):
+    channels = surfaces[0].textures.levels[0].shape[1]
+    image = depth.new_zeros(len(depth), channels, *cameras.size)
+    for number, (surface, meeting) in enumerate(zip(surfaces, meetings, strict=True)):
         mine = (nearest == number) & (depth < FAR)
-        step = pixel * _median(depth, mine)
-        image = image + surface.colour(points, step) * mine[:, None]
+        rows = mine.flatten(1).any(1).nonzero().flatten()
+        step = (pixel * surface.scale * _median(depth, mine))[rows]
+        colour = surface.textures.of(rows).sample(meeting.places[rows], step)
+        image[rows] = torch.where(mine[rows, None], colour, image[rows])
     return Seen(image, depth)
 
 
@@ -269,8 +290,8 @@ def _median(depth: Tensor, mine: Tensor) -> Tensor:
 
 def _places(cameras: tuple[Cameras, Cameras], seen: tuple[Seen, Seen]) -> Tensor:
     """Find each pixel of the first view in the second; NaN where that does not show it."""
-    origin, rays = cameras[0].centre, cameras[0].rays()
-    points = origin[:, None, None] + seen[0].depth[..., None] * rays
+    rays = _each_pixel(cameras[0].world_from_pixel, cameras[0].size)
+    points = cameras[0].centre[..., None, None] + seen[0].depth[:, None] * rays
     places, depth = cameras[1].project(points)
     shown = within(places, *cameras[1].size) & (seen[0].depth < FAR) & (depth > 1e-3)
     shown &= _nearest_depth(seen[1].depth, places, depth)
@@ -366,6 +387,15 @@ def _textures(photographs: Photographs, count: int, random: torch.Generator) -> 
     return photographs.chosen(
         torch.randint(len(photographs), (count,), generator=random, device=device)
     )
+
+
+def _each_pixel(linear: Tensor, size: tuple[int, int]) -> Tensor:
+    """Apply (B, 3, 3) maps to the (x, y, 1) of all pixels: (B, 3, H, W)."""
+    height, width = size
+    x = torch.arange(width, device=linear.device, dtype=linear.dtype)
+    y = torch.arange(height, device=linear.device, dtype=linear.dtype)
+    right, down, still = linear[..., None, None].unbind(2)  # (B, 3, 1, 1)
+    return right * x + (down * y[:, None] + still)
 
 
 def rotations(angles: Tensor) -> Tensor:
