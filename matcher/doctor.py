@@ -8,9 +8,8 @@ import platform
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from matcher import __version__, datasets, images, matching, weights
+from matcher import __version__, datasets, images, matching
 from matcher.extras import EXTRA_OF, install_command
 from matcher.registry import registry
 from matcher.types import Matcher
@@ -45,8 +44,15 @@ class Finding:
 
 
 def diagnose() -> list[Finding]:
-    """Collect versions, OpenCV variants, devices and weights; imports torch, downloads nothing."""
-    return [*_versions(), _opencv(), _devices(), *_weights()]
+    """Collect versions, OpenCV variants, devices and weights; downloads nothing.
+
+    Where torch cannot be imported, devices and weights are unknown, and that is the finding.
+    """
+    try:
+        of_torch = [_devices(), *_weights()]
+    except ImportError as error:
+        of_torch = [Finding("devices", f"unknown, as torch fails: {error}", problem=True)]
+    return [*_versions(), _opencv(), *of_torch]
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,8 @@ def _opencv() -> Finding:
 
 
 def _devices() -> Finding:
+    import torch  # noqa: PLC0415  may be missing: that is for the doctor to say
+
     found = [f"cpu ({torch.get_num_threads()} threads)"]
     found += [
         f"cuda:{n} ({torch.cuda.get_device_name(n)})" for n in range(torch.cuda.device_count())
@@ -121,6 +129,8 @@ def _devices() -> Finding:
 
 
 def _weights() -> list[Finding]:
+    from matcher import weights  # noqa: PLC0415  imports torch
+
     findings = []
     for name in sorted(registry()):
         status = weights.status(name)

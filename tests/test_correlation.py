@@ -268,8 +268,16 @@ def test_dtypes_agree(texture):  # NCC-18
         np.testing.assert_allclose(scores, wanted, atol=1e-5)
     negative = values.astype(np.int16) - 120
     np.testing.assert_allclose(score_map(negative[20:36, 30:46], negative), wanted, atol=1e-5)
-    bits = values > values.mean()
-    assert score_map(bits[20:36, 30:46], bits)[20, 30] == pytest.approx(1, abs=1e-6)
+
+
+def test_bits_score_like_numbers(texture):  # NCC-18
+    bits = texture(64, 64) > 127
+    numbers = bits.astype(np.float64)
+    wanted = direct_scores(numbers[20:36, 30:46], numbers)
+
+    for first, second in itertools.product([np.bool_, np.uint8, np.float32], repeat=2):
+        scores = score_map(bits[20:36, 30:46].astype(first), bits.astype(second))
+        np.testing.assert_allclose(scores, wanted, atol=1e-5)
 
 
 def test_many_templates_share_a_scene(texture):  # NCC-19

@@ -160,16 +160,19 @@ try:
     matcher.create("loftr")
 except ImportError as error:
     print(error)
-print(cli.run(["doctor"]))
+cli.run(["models", "check"])
+sys.exit(cli.run(["doctor"]))
 """
 
     result = run_python(blocked, cwd=ROOT)
 
+    assert result.returncode == 1
     assert "\nloftr " in result.stdout
-    assert "refine=True needs torch, which `pip install tiepoint` brings" in result.stdout
-    assert result.stdout.endswith("\n1\n")
+    assert "needs torch, which `pip install tiepoint` brings" in result.stdout
     assert "torch" in result.stderr
     assert "`pip install tiepoint` brings it" in result.stderr
+    assert "unknown, as torch fails: import of torch halted" in result.stdout
+    assert result.stdout.endswith("\n1 problem\n")
 
 
 def test_an_optional_package_that_fails_inside_is_not_called_missing(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ import matcher
 from matcher.templates import FindOptions, find, overlap, search
 from matcher.templates.poses import Pose, make_template, shrink
 from matcher.templates.settling import peak_offset
+from matcher.templates.survey import Ranges
 from matcher.types import TemplateHit
 
 MODES = ["exhaustive", "pyramid"]
@@ -214,6 +215,19 @@ def test_scaled_template_is_found_with_its_scale(texture, scale):  # NCC-16
     assert result.reports[0].poses > 5
 
 
+@pytest.mark.parametrize("scales", [(0.7, 1.4), (0.5, 0.6), (1, 1)])
+def test_scales_are_tried_in_a_geometric_row_that_moves_no_corner_far(scales):  # NCC-16
+    size = 61, 61
+
+    tried = np.array([s for _, s in Ranges((0, 0), scales, False).poses(size)])
+
+    assert (tried[0], tried[-1]) == pytest.approx(scales)
+    ratios = tried[1:] / tried[:-1]
+    np.testing.assert_allclose(ratios, ratios[:1].repeat(len(ratios)), rtol=1e-12)
+    corner_steps = np.diff(tried) * np.hypot(*size) / 2
+    assert len(corner_steps) == 0 or corner_steps.max() <= 1.4 * np.sqrt(scales[1] / scales[0])
+
+
 def test_angle_and_scale_are_found_together(texture):
     picture = texture(200, 240, sigma=2.5).astype(float)
     scene = turned(picture, (120, 100), 33, 1.2)
@@ -238,10 +252,12 @@ def test_colour_tells_a_red_square_from_a_grey_one(texture):  # NCC-17
     scene[10:50, 70:110, 0] = pattern
     red = scene[10:50, 70:110]
 
-    best, *others = find(red, scene, threshold=0.3)
+    best, other = find(red, scene, threshold=0.5)
 
     assert place(best) == pytest.approx((89.5, 29.5), abs=0.05)
-    assert all(best.score - other.score >= 0.05 for other in others)
+    assert place(other) == pytest.approx((29.5, 29.5), abs=0.05)
+    assert other.score == pytest.approx(1 / np.sqrt(3), abs=1e-3)  # one channel of three agrees
+    assert best.score - other.score >= 0.05
 
 
 def test_grey_and_colour_meet_in_grey(texture):  # NCC-17
