@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 460, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 10, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 22, 10, 40
 _LETTER, _LINE = 6.6, 13  # width and height of text in the units of the chart
 COLOURS = 8
 

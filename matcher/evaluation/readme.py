@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from matcher import storage
+from matcher.evaluation.records import Kind
 from matcher.evaluation.report_page import HEADLINES, milliseconds
 from matcher.evaluation.runner import Evaluation
 from matcher.evaluation.tables import ALL, Row, plus_minus, table
@@ -69,12 +70,14 @@ def _columns(rows: list[Row]) -> dict[str, dict[str, str]]:
     """Choose the rows over all data sets, and their figures, by title and method."""
     groups = {row.group for row in rows}
     totals = [row for row in rows if len(groups) == 1 or row.group == ALL]
-    names = [*(figure for figure, _, _ in HEADLINES), "false accepts"]
-    found: dict[str, dict[str, str]] = {}
+    there = {name for row in totals for name in row.figures}
+    models = [figure for figure, kind, _ in HEADLINES if kind is not Kind.DENSE]
+    names = [name for name in (*models, "false accepts") if name in there] or ["precision@3"]
+    found: dict[str, dict[str, str]] = {name: {} for name in names}
     for row in totals:
         for name in names:
-            if name in row.figures and not (name == "precision@3" and len(found) > 1):
-                found.setdefault(name, {})[row.method] = plus_minus(row.figures[name])
+            if name in row.figures:
+                found[name][row.method] = plus_minus(row.figures[name])
         if row.seconds:
             found.setdefault("ms a pair", {})[row.method] = f"{milliseconds(row):.0f}"
     return found
