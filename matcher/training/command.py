@@ -83,6 +83,7 @@ def _samples(
     model: Model, photos: Path, names: str, real: Path | None, device: Any
 ) -> tuple[Samples, Samples]:
     """Make the samples to learn from, and those of other photographs to look at."""
+    from matcher.mining.real_pairs import RealPairs
     from matcher.synthesis.photographs import Photographs
     from matcher.training.samples import Samples
 
@@ -91,18 +92,14 @@ def _samples(
         raise ValueError(f"{photos} has {len(paths)} photographs named {names!r}; 2 are the least")
     learning = [path for number, path in enumerate(paths) if number % _HELD_OUT]
     checking = paths[::_HELD_OUT]
-    pairs = None if real is None else _real(real)
-    return (
-        Samples(Photographs.read(learning).to(device), model.settings, pairs),
-        Samples(Photographs.read(checking).to(device), model.settings, pairs),
+    real_learning, real_checking = (
+        None if real is None else RealPairs(real, held_out=held_out, device=device)
+        for held_out in (False, True)
     )
-
-
-def _real(path: Path) -> Any:
-    """Read the pairs of a collection."""
-    from matcher.real_pairs import RealPairs
-
-    return RealPairs(path)
+    return (
+        Samples(Photographs.read(learning).to(device), model.settings, real_learning),
+        Samples(Photographs.read(checking).to(device), model.settings, real_checking),
+    )
 
 
 def _figures(model: Model, samples: Samples, pairs: int) -> dict[str, float]:
