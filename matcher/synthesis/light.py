@@ -116,12 +116,16 @@ def motion(image: Tensor, random: torch.Generator, strength: float = 1.0) -> Ten
 
 def jpeg(image: Tensor, random: torch.Generator, strength: float = 1.0) -> Tensor:
     """Round the cosine transform of 8 × 8 blocks, as JPEG does to its luminance."""
-    coarseness = strength * (0.3 + 3.0 * _uniform(image, random)[..., None, None])
+    return compress(image, strength * (0.3 + 3.0 * _uniform(image, random)))
+
+
+def compress(image: Tensor, coarseness: Tensor) -> Tensor:
+    """Round (B, C, H, W) images as JPEG does, `coarseness` (B, 1, 1, 1) times what quality 50 does."""
     height, width = image.shape[2:]
     padded = F.pad(image, (0, -width % 8, 0, -height % 8), mode="replicate")
     cosines = _cosines(image.device)
     blocks = padded.unflatten(2, (-1, 8)).unflatten(4, (-1, 8)).transpose(3, 4)  # (B,C,h,w,8,8)
-    table = _luminance(image.device) * coarseness / 255
+    table = _luminance(image.device) * coarseness[..., None, None] / 255
     rounded = torch.round(cosines @ blocks @ cosines.T / table) * table
     restored = (cosines.T @ rounded @ cosines).transpose(3, 4).flatten(4, 5).flatten(2, 3)
     return restored[:, :, :height, :width]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from matcher.synthesis import homographies, light, scenes
@@ -117,7 +117,7 @@ def _changes(chosen: Any, default: Any) -> dict[str, Any]:
         value, usual = getattr(chosen, item.name), getattr(default, item.name)
         if value == usual:
             continue
-        table[item.name] = _changes(value, usual) if item.name in _PARTS else value
+        table[item.name] = _changes(value, usual) if is_dataclass(value) else value
     return table
 
 
