@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import matcher
-from matcher import methods, terminal
+from matcher import methods, sfm_commands, terminal
 from matcher.benchmark.command import bench
 from matcher.export.command import export
 from matcher.mining.command import mine
@@ -63,6 +63,7 @@ app = typer.Typer(
 )
 models_app = typer.Typer(help="Trained weights: list, fetch, check.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
+app.add_typer(sfm_commands.app, name="sfm")
 app.command("bench")(bench)
 app.command("export")(export)
 app.command("mine")(mine)

@@ -39,7 +39,7 @@ ROWS = (
         "tracking",
     },
     {"training"},
-    {"terminal", "options", "cli", "__main__"},
+    {"terminal", "options", "sfm_commands", "cli", "__main__"},
 )
 
 

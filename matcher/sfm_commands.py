@@ -1,0 +1,197 @@
+"""The commands `matcher sfm …`: from a folder of images to a model, and what belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from matcher import terminal
+from matcher.options import Device, Method, OptionItems, Weights, fields_from, weights_from
+
+if TYPE_CHECKING:
+    from matcher.sfm.mapping import Model
+    from matcher.sfm.pipeline import Result
+
+
+class _MapByDefault(typer.core.TyperGroup):
+    """`matcher sfm IMAGES …` is `matcher sfm map IMAGES …`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if named or not args else ["map", *args])
+
+
+app = typer.Typer(
+    cls=_MapByDefault,
+    help="Structure from motion: `matcher sfm IMAGES --out DIR` makes a model.",
+    no_args_is_help=True,
+)
+
+
+class Mapper(StrEnum):
+    """How models are made."""
+
+    INCREMENTAL = "incremental"
+    GLOBAL = "global"
+    NONE = "none"
+
+
+class Schema(StrEnum):
+    """Of COLMAP's database."""
+
+    V3 = "3"
+    V4 = "4"
+
+
+class Form(StrEnum):
+    """What tie points are exported as."""
+
+    HLOC = "hloc"
+    TEXT = "text"
+    NPZ = "npz"
+
+
+ImageFolder = Annotated[Path, typer.Argument(exists=True, file_okay=False, help="Image folder.")]
+Database = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A database.")]
+
+
+@app.command("map")
+def make_map(
+    images: ImageFolder,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for all results.")],
+    method: Method = "superglue",
+    pairs: Annotated[
+        str, typer.Option(help="auto, exhaustive, sequential, retrieval, or a list's path.")
+    ] = "auto",
+    long_side: Annotated[int, typer.Option(min=0, help="In pixels; 0 keeps sizes.")] = 1600,
+    mapper: Annotated[Mapper, typer.Option(help="How models are made.")] = Mapper.INCREMENTAL,
+    camera_model: Annotated[str, typer.Option(help="Of unknown cameras.")] = "SIMPLE_RADIAL",
+    masks: Annotated[
+        Path | None, typer.Option(exists=True, file_okay=False, help="Masks, NAME.png.")
+    ] = None,
+    schema: Annotated[Schema, typer.Option(help="Of the database: COLMAP 3 or 4.")] = Schema.V4,
+    workers: Annotated[int, typer.Option(min=1, help="Processes, or actors of a cluster.")] = 1,
+    cluster: Annotated[
+        str, typer.Option(help="Address of a Ray cluster; local starts one here.")
+    ] = "",
+    gpus: Annotated[float, typer.Option(min=0, help="Of each actor.")] = 0,
+    device: Device = "auto",
+    weights: Weights = "default",
+    option: OptionItems = [],  # noqa: B006  typer copies it
+) -> None:
+    """Match a folder of images and make a model of it; a second run goes on where one stopped."""
+    from matcher.sfm.frontend import MethodChoice
+    from matcher.sfm.mapping import MapOptions
+    from matcher.sfm.pipeline import PairChoice, Settings, reconstruct
+
+    fields: dict[str, Any] = {"weights": weights_from(weights), **fields_from(option)}
+    mapping = None if mapper is Mapper.NONE else MapOptions(mapper.value)
+    settings = Settings(
+        MethodChoice(method, fields, device),
+        long_side or None,
+        PairChoice(pairs),
+        camera_model=camera_model,
+        mapping=mapping,
+        schema=schema.value,
+        workers=workers,
+        cluster=cluster,
+        gpus=gpus,
+    )
+    with _bars() as progress:
+        result = reconstruct(images, out, settings, masks=masks, progress=progress)
+    _show(result, out)
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[str, int, int], None]]:
+    """Show one bar a stage; yields a function of (stage, done, total)."""
+    current: list[Any] = ["", None]
+    with ExitStack() as stack:
+
+        def advance(stage: str, done: int, total: int) -> None:
+            if stage != current[0]:
+                stack.close()
+                current[:] = stage, stack.enter_context(terminal.bar(stage))
+            current[1](done, total)
+
+        yield advance
+
+
+def _show(result: Result, out: Path) -> None:
+    """Print why pairs were rejected and what the models are; draw the largest."""
+    from matcher.sfm import pictures
+
+    reasons: dict[str, int] = {}
+    for report in result.reports:
+        reasons[report.reason or "verified"] = reasons.get(report.reason or "verified", 0) + 1
+    pairs = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+    terminal.print_line(f"pairs: {pairs}; mean track length {result.track_length:.2f}")
+    terminal.print_table([_row(number, model) for number, model in enumerate(result.models)])
+    written = [result.database]
+    if result.models:
+        written.append(pictures.draw_model(result.models[0], out / "model.png", out.name))
+        written.append(pictures.write_ply(result.models[0], out / "model.ply"))
+    total = len(result.tie_points.names)
+    placed = len(result.models[0].views) if result.models else 0
+    terminal.finish(f"{placed} of {total} images in the largest model", written)
+
+
+def _row(number: int, model: Model) -> dict[str, str]:
+    numbers = {key: f"{value:.3f}".rstrip("0").rstrip(".") for key, value in model.summary.items()}
+    return {"model": str(number), **numbers}
+
+
+@app.command()
+def check(database: Database) -> None:
+    """Explain why a mapper would refuse a database; exit with 1 if it would."""
+    from matcher.sfm.checking import check_database
+
+    report = check_database(database)
+    terminal.print_table([{name: str(rows) for name, rows in report.rows.items()}])
+    for finding in report.findings:
+        style = "red" if finding.severity == "error" else ""
+        terminal.print_line(f"{finding.severity}: {finding.message}. {finding.remedy}", style)
+    terminal.finish("a mapper can start" if report.usable else "a mapper would refuse it")
+    raise typer.Exit(not report.usable)
+
+
+@app.command()
+def export(
+    database: Database,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the files.")],
+    form: Annotated[Form, typer.Option(help="hloc's h5, COLMAP's text, or npz.")] = Form.HLOC,
+) -> None:
+    """Write the tie points of a database as files for other programs."""
+    from matcher.sfm import exports, hloc
+    from matcher.sfm.database import read_database
+
+    write = hloc.write_hloc if form is Form.HLOC else exports.WRITERS[form.value]
+    tie_points = read_database(database)
+    written = write(out, tie_points)
+    count = len(tie_points.verified() or tie_points.pairs)
+    terminal.finish(f"{len(tie_points.names)} images, {count} pairs", written)
+
+
+@app.command()
+def show(
+    model: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="A model's folder.")],
+    picture: Annotated[Path | None, typer.Option(help="Draw .png, .pdf, .svg.")] = None,
+    ply: Annotated[Path | None, typer.Option(help="Write .ply for viewers.")] = None,
+) -> None:
+    """Print what a model holds; draw it."""
+    from matcher.sfm import pictures
+    from matcher.sfm.mapping import read_model
+
+    found = read_model(model)
+    terminal.print_table([_row(0, found)])
+    written = []
+    if picture is not None:
+        written.append(pictures.draw_model(found, picture, model.name))
+    if ply is not None:
+        written.append(pictures.write_ply(found, ply))
+    terminal.finish(f"{len(found.views)} images", written)
