@@ -42,6 +42,7 @@ from matcher.options import (
     TruthFile,
     Turns,
     Weights,
+    check_label,
     fields_from,
     method_from,
     weights_from,
@@ -235,6 +236,29 @@ def explore_pair(
     with terminal.working("recording"):
         page = static_page.static_page(pair)
     terminal.finish(f"{len(makers)} methods recorded", [write(html, page)])
+
+
+@app.command("draw")
+def draw_pictures(
+    image0: ImageFile,
+    image1: ImageFile,
+    method: Annotated[
+        str,
+        typer.Option("--method", "-m", callback=check_label, help="NAME, or NAME:option=value."),
+    ] = "superglue",
+    truth: TruthFile = None,
+    resize: Annotated[int, typer.Option(min=64, help="Larger images are shrunk to it.")] = 640,
+    device: Device = "auto",
+    out: OutFolder = Path("runs/pictures"),
+) -> None:
+    """Draw all there is to see of a pair: matches, models, stages, attention."""
+    from matcher.explore import opened, pictures
+
+    makers = {method: partial(_build_one, method, device)}
+    pair = opened.open_pair(opened.find_pair(image0, image1, truth), makers, resize)
+    with terminal.working("drawing"):
+        drawn = pictures.draw_pair(pair, method, out)
+    terminal.finish(f"{len(drawn)} pictures", drawn)
 
 
 @app.command("evaluate")

@@ -29,13 +29,19 @@ def _check_method(name: str) -> str:
     return name
 
 
+def check_label(label: str) -> str:
+    """Check a method with its options: "superglue:front_end=aliked"."""
+    _check_method(label.partition(":")[0])
+    return label
+
+
 def _check_methods(names: str) -> str:
     """Check a comma-separated list."""
     listed = [name.strip() for name in names.split(",") if name.strip()]
     if not listed:
         raise typer.BadParameter(f"no methods; there are {', '.join(methods.names())}")
     for name in listed:
-        _check_method(name.partition(":")[0])
+        check_label(name)
     return ",".join(listed)
 
 

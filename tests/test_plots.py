@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image as PilImage
 
-from matcher.explore import plots
+from matcher.explore import canvas, plots
 from matcher.types import Matches, ScoreMap, TemplateHit
 
 
@@ -57,7 +57,7 @@ def test_images_lie_side_by_side_and_lines_end_at_their_points(tmp_path):  # CLI
 
     path = plots.draw_matches(image0, image1, one, tmp_path / "x.png", inliers=np.ones(1, bool))
 
-    blue = [int(plots._BLUE[i : i + 2], 16) for i in (1, 3, 5)]
+    blue = [int(canvas.BLUE[i : i + 2], 16) for i in (1, 3, 5)]
     drawn = pixels_of(path)
     rows, columns = np.nonzero(np.abs(drawn - blue).max(2) < 40)
     line = rows < 0.9 * drawn.shape[0]  # the legend has its dot below
@@ -70,7 +70,7 @@ def test_images_lie_side_by_side_and_lines_end_at_their_points(tmp_path):  # CLI
 def test_colours_tell_right_wrong_and_unknown_apart(tmp_path):
     image = np.full((100, 100), 255, np.uint8)
     matches = matches_between(3, (100, 100), (100, 100))
-    blue, vermilion, grey = plots._BLUE, plots._VERMILION, plots._GREY
+    blue, vermilion, grey = canvas.BLUE, canvas.VERMILION, canvas.GREY
 
     def drawn_with(**options):
         path = plots.draw_matches(image, image, matches, tmp_path / "x.png", **options)
@@ -132,7 +132,7 @@ def test_score_maps_of_grids_and_of_keypoints_are_drawn(tmp_path, texture, grid)
         texture(60, 80), texture(60, 80), (30, 20), score_map, tmp_path / "map.png"
     )
 
-    assert count_near(path, plots._VERMILION, 25) > 200
+    assert count_near(path, canvas.VERMILION, 25) > 200
 
 
 def test_a_score_map_without_places_is_drawn(tmp_path, texture):
@@ -150,7 +150,7 @@ def test_hits_are_drawn_over_scenes_of_any_range(tmp_path, count):  # NCC-20
 
     path = plots.draw_hits(scene, [hit(20 + n / 2, 30) for n in range(count)], tmp_path / "h.png")
 
-    assert (count_near(path, plots._BLUE, 25) > 400) == (count > 0)
+    assert (count_near(path, canvas.BLUE, 25) > 400) == (count > 0)
 
 
 def test_no_window_system_is_asked_for():

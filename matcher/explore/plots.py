@@ -1,51 +1,46 @@
-"""Every picture: matches, keypoints, score maps and template hits, written without a display.
+"""Pictures on photographs: matches, keypoints, epipolar lines, warps, score maps, template hits.
 
-Colours are told apart by colour-blind eyes too: blue for right, vermilion for wrong, grey for
-unknown, the map plasma for scores; photographs are muted. Files appear whole or not at all; the
-ending of the name chooses the format (png, jpg, pdf, svg).
+Each function writes one file and draws without a display. None fails for want of something to draw:
+a picture without matches is the images and the words "0 matches".
 """
 
 from __future__ import annotations
 
-import io
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from numpy.typing import ArrayLike, NDArray
+from PIL import Image as PilImage
 
 from matcher import images
-from matcher.storage import write
-from matcher.types import Floats, Image, Mask, Matches, Points, ScoreMap, TemplateHit
+from matcher.explore.canvas import (
+    BLUE,
+    BRIGHT,
+    GREY,
+    VERMILION,
+    Colours,
+    Legend,
+    by_score,
+    counted,
+    draw_points,
+    label,
+    one_colour,
+    one_image,
+    ring,
+    save_page,
+    shown,
+    two_images,
+)
+from matcher.geometry.cameras import homogeneous
+from matcher.types import Floats, Image, Mask, Matches, Matrix, Points, ScoreMap, TemplateHit
 
-_BLUE, _VERMILION, _GREY, _INK = "#1f9bff", "#ff5c1c", "#a8a8a8", "#222222"
-_BRIGHT = "#fdb42f"  # upper end of the colours of scores
 _CORRECT_PIXELS = 3.0  # the middle one of the usual thresholds 1, 3 and 5
-_WIDTH, _BAND, _DPI = 10.0, 0.34, 160  # inches, inches, dots an inch
-
-Colours: TypeAlias = NDArray[np.float64]  # (N, 4) RGBA
-Legend: TypeAlias = list[tuple[str, str]]  # colour and words
-
-
-@dataclass(frozen=True, eq=False)
-class _Placed:
-    """An image on the page: pixels p lie at (p + 0.5) * scale + (left, 0)."""
-
-    scale: float
-    left: float
-
-    def at(self, points: ArrayLike) -> NDArray[np.float64]:
-        """Move (N, 2) pixels to the page."""
-        return (np.asarray(points, np.float64).reshape(-1, 2) + 0.5) * self.scale + [self.left, 0.0]
+_LABELS = 60  # more of them hide the picture
+_EPIPOLAR_LINES = 40  # more of them hide the picture
 
 
 def draw_matches(  # noqa: PLR0913 - three of them are options of the drawing
@@ -77,10 +72,10 @@ def draw_matches(  # noqa: PLR0913 - three of them are options of the drawing
         ValueError: `inliers` or `errors` are not one a match.
     """
     colours, legend = _match_colours(matches, inliers, errors)
-    page, axes, placed0, placed1 = _two_images(image0, image1, title)
+    page, axes, placed0, placed1 = two_images(image0, image1, title)
     ends = np.stack([placed0.at(matches.points0), placed1.at(matches.points1)], axis=1)
     _draw_lines(axes, ends, colours)
-    return _save(page, path, legend)
+    return save_page(page, path, legend)
 
 
 def draw_keypoints(
@@ -92,14 +87,14 @@ def draw_keypoints(
     title: str = "",
 ) -> Path:
     """Draw (N, 2) keypoints of an image, coloured by their scores where those are given."""
-    page, axes, placed = _one_image(image, title)
-    words = _count(len(points), "keypoint")
+    page, axes, placed = one_image(image, title)
+    words = counted(len(points), "keypoint")
     if scores is None:
-        colours, legend = _one_colour(_BLUE, len(points)), (_BLUE, words)
+        colours, legend = one_colour(BLUE, len(points)), (BLUE, words)
     else:
-        colours, legend = _by_score(scores), (_BRIGHT, f"{words}, the brighter the better")
-    _draw_points(axes, placed.at(points), colours, ink=8000)
-    return _save(page, path, [legend])
+        colours, legend = by_score(scores), (BRIGHT, f"{words}, the brighter the better")
+    draw_points(axes, placed.at(points), colours, ink=8000)
+    return save_page(page, path, [legend])
 
 
 def draw_score_map(
@@ -115,93 +110,109 @@ def draw_score_map(
 
     The best place is ringed like the point. Images are as `matcher.read` takes them.
     """
-    page, axes, placed0, placed1 = _two_images(image0, image1, title)
+    page, axes, placed0, placed1 = two_images(image0, image1, title)
     places = placed1.at(score_map.points1)
     _draw_scores(axes, places, score_map)
-    _ring(axes, placed0.at(point0)[0])
+    ring(axes, placed0.at(point0)[0])
     words = f"{score_map.kind}: no places"
     if len(places):
-        _ring(axes, places[int(np.argmax(score_map.scores))])
+        ring(axes, places[int(np.argmax(score_map.scores))])
         low, high = score_map.scores.min(), score_map.scores.max()
         words = f"{score_map.kind}: {low:.3g} dark, {high:.3g} bright, best place ringed"
-    return _save(page, path, [(_VERMILION, words)])
+    return save_page(page, path, [(VERMILION, words)])
 
 
 def draw_hits(
     scene: object, hits: Sequence[TemplateHit], path: str | Path, *, title: str = ""
 ) -> Path:
     """Outline where templates were found, with their scores; a stroke shows the upper edge."""
-    page, axes, placed = _one_image(scene, title)
+    page, axes, placed = one_image(scene, title)
     casing = [withStroke(linewidth=2.6, foreground="white")]
     for hit in hits:
         corners = placed.at(hit.corners)
         outline = np.concatenate([corners, corners[:1]])
         upward = np.stack([corners.mean(axis=0), corners[:2].mean(axis=0)])
-        axes.plot(*outline.T, color=_BLUE, linewidth=1.3, path_effects=casing)
-        axes.plot(*upward.T, color=_VERMILION, linewidth=1.1, path_effects=casing)
+        axes.plot(*outline.T, color=BLUE, linewidth=1.3, path_effects=casing)
+        axes.plot(*upward.T, color=VERMILION, linewidth=1.1, path_effects=casing)
         if len(hits) <= _LABELS:
-            _label(axes, corners[corners[:, 1].argmin()], f"{hit.score:.2f}")
-    return _save(page, path, [(_BLUE, _count(len(hits), "detection"))])
+            label(axes, corners[corners[:, 1].argmin()], f"{hit.score:.2f}")
+    return save_page(page, path, [(BLUE, counted(len(hits), "detection"))])
 
 
-_LABELS = 60  # more of them hide the picture
+def draw_epipolar_lines(
+    image0: object,
+    image1: object,
+    matches: Matches,
+    fundamental: ArrayLike,
+    path: str | Path,
+    *,
+    title: str = "",
+) -> Path:
+    """Draw matches with the lines on which a fundamental matrix wants them, in both images.
+
+    Args:
+        image0: Anything that `matcher.read` takes.
+        image1: Likewise, of any size.
+        matches: Any number of them; lines are drawn for the best 40.
+        fundamental: (3, 3), pixel1 @ fundamental @ pixel0 = 0.
+        path: Where to write.
+        title: A line above the picture.
+
+    Raises:
+        ValueError: The matrix is not (3, 3).
+    """
+    matrix = np.asarray(fundamental, np.float64)
+    if matrix.shape != (3, 3):
+        raise ValueError(f"fundamental must be (3, 3), not {matrix.shape}")
+    best = matches.select(slice(_EPIPOLAR_LINES))
+    page, axes, *placed = two_images(image0, image1, title)
+    lines = homogeneous(best.points1) @ matrix, homogeneous(best.points0) @ matrix.T
+    colours = by_score(np.linspace(1, 0, len(best), dtype=np.float32))
+    for place, line, points in zip(placed, lines, (best.points0, best.points1), strict=True):
+        ends = place.at(_chords(line, place.size)).reshape(-1, 2, 2)
+        there = np.isfinite(ends).all((1, 2))
+        axes.add_collection(
+            LineCollection(list(ends[there]), colors=colours[there], linewidths=0.9)
+        )
+        draw_points(axes, place.at(points), colours)
+    words = f"{counted(len(best), 'match', 'matches')} with the lines of their partners"
+    return save_page(page, path, [(BRIGHT, words)])
 
 
-def _one_image(source: object, title: str) -> tuple[Figure, Axes, _Placed]:
-    image = _shown(source)
-    height, width = image.shape[:2]
-    page, axes = _page(width, height, title)
-    return page, axes, _place(axes, image, 0.0, height)
+def draw_overlay(
+    image0: object,
+    image1: object,
+    pixels1_from_pixels0: ArrayLike,
+    path: str | Path,
+    *,
+    title: str = "",
+) -> Path:
+    """Draw image 0, warped by a homography, over image 1: vermilion over cyan, grey where they agree.
 
+    Args:
+        image0: Anything that `matcher.read` takes.
+        image1: Likewise, of any size; the picture has its frame.
+        pixels1_from_pixels0: (3, 3) homography.
+        path: Where to write.
+        title: A line above the picture.
 
-def _two_images(
-    source0: object, source1: object, title: str
-) -> tuple[Figure, Axes, _Placed, _Placed]:
-    """Place two images side by side, the lower one enlarged to the height of the other."""
-    image0, image1 = _shown(source0), _shown(source1)
-    height = max(len(image0), len(image1))
-    left1 = image0.shape[1] * height / len(image0) + 0.01 * height
-    page, axes = _page(left1 + image1.shape[1] * height / len(image1), height, title)
-    return page, axes, _place(axes, image0, 0.0, height), _place(axes, image1, left1, height)
-
-
-def _shown(source: object) -> Image:
-    """Read an image; numbers of no defined range are stretched, NaN becomes black."""
-    try:
-        return images.read(source)
-    except images.ImageError:
-        numbers = np.asarray(images.values(source), np.float64)
-    known = numbers[np.isfinite(numbers)]
-    low, high = (known.min(), known.max()) if known.size else (0.0, 1.0)
-    filled = np.nan_to_num(numbers, nan=low, posinf=high, neginf=low)
-    return ((filled - low) / (high - low or 1.0)).astype(np.float32)
-
-
-def _page(width: float, height: float, title: str) -> tuple[Figure, Axes]:
-    """Make a white page with room for the picture, a line above it and a line below."""
-    tall = float(np.clip(_WIDTH * height / width, 1.0, 10.0)) + 2 * _BAND
-    page = Figure(figsize=(_WIDTH, tall), dpi=_DPI, facecolor="white")
-    band = _BAND / tall
-    axes = page.add_axes((0.0, band, 1.0, 1 - 2 * band), autoscale_on=False)
-    axes.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
-    axes.set_axis_off()
-    page.text(0.008, 1 - band / 2, title, color=_INK, size=10, weight="bold", va="center")
-    return page, axes
-
-
-def _place(axes: Axes, image: Image, left: float, height: float) -> _Placed:
-    scale = height / len(image)
-    extent = (left, left + image.shape[1] * scale, height, 0.0)
-    axes.imshow(_muted(image), cmap="gray", vmin=0, vmax=1, extent=extent, aspect="equal")
-    return _Placed(scale, left)
-
-
-def _muted(image: Image) -> Image:
-    """Take most of the colour out of a picture, so that what is drawn on it stands out."""
-    if image.ndim == 2:
-        return image
-    grey = images.grey(image)[:, :, None]
-    return np.asarray(0.35 * image + 0.65 * grey, np.float32)
+    Raises:
+        ValueError: The matrix is not (3, 3), or has no inverse.
+    """
+    matrix = np.asarray(pixels1_from_pixels0, np.float64)
+    if matrix.shape != (3, 3) or not abs(np.linalg.det(matrix)) > 0:
+        raise ValueError(
+            f"pixels1_from_pixels0 must be (3, 3) with an inverse, not {matrix.tolist()}"
+        )
+    grey0, grey1 = (images.grey(shown(source)) for source in (image0, image1))
+    warped, inside = _warped(grey0, matrix, (grey1.shape[0], grey1.shape[1]))
+    red = np.where(inside, warped, grey1)
+    page, axes, placed = one_image(grey1, title)
+    axes.imshow(np.stack([red, grey1, grey1], 2).clip(0, 1), extent=placed.extent, aspect="equal")
+    covered = f"{inside.mean():.0%} of image 1 covered"
+    return save_page(
+        page, path, [(VERMILION, f"image 0, warped: {covered}"), ("#00a6a6", "image 1")]
+    )
 
 
 def _match_colours(
@@ -219,24 +230,13 @@ def _match_colours(
         unknown, right = np.zeros(len(matches), bool), np.asarray(inliers, bool)
         names = ("inliers", "outliers")
     else:
-        words = _count(len(matches), "match", "matches") + ", the brighter the better"
-        return _by_score(matches.scores), [(_BRIGHT, words)]
-    colours = _one_colour(_VERMILION, len(matches))
-    colours[right], colours[unknown] = _one_colour(_BLUE, 1), _one_colour(_GREY, 1)
+        words = counted(len(matches), "match", "matches") + ", the brighter the better"
+        return by_score(matches.scores), [(BRIGHT, words)]
+    colours = one_colour(VERMILION, len(matches))
+    colours[right], colours[unknown] = one_colour(BLUE, 1), one_colour(GREY, 1)
     wrong = len(matches) - int(right.sum()) - int(unknown.sum())
-    legend = [(_BLUE, f"{right.sum():,} {names[0]}"), (_VERMILION, f"{wrong:,} {names[1]}")]
-    return colours, legend + ([(_GREY, f"{unknown.sum():,} unknown")] if unknown.any() else [])
-
-
-def _one_colour(colour: str, count: int) -> Colours:
-    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return np.tile([red, green, blue, 1.0], (count, 1))
-
-
-def _by_score(scores: Floats) -> Colours:
-    """Spread the scores that occur over the upper part of a colour map, the best brightest."""
-    low, high = (scores.min(), scores.max()) if len(scores) else (0.0, 1.0)
-    return np.asarray(colormaps["plasma"](0.25 + 0.7 * (scores - low) / max(high - low, 1e-6)))
+    legend = [(BLUE, f"{right.sum():,} {names[0]}"), (VERMILION, f"{wrong:,} {names[1]}")]
+    return colours, legend + ([(GREY, f"{unknown.sum():,} unknown")] if unknown.any() else [])
 
 
 def _draw_lines(axes: Axes, ends: NDArray[np.float64], colours: Colours) -> None:
@@ -247,23 +247,14 @@ def _draw_lines(axes: Axes, ends: NDArray[np.float64], colours: Colours) -> None
     faint[:, 3] = np.clip(7.0 / count**0.5, 0.06, 0.9)
     axes.add_collection(LineCollection(list(ends[::-1]), colors=faint[::-1], linewidths=width))
     for side in (0, 1):
-        _draw_points(axes, ends[:, side], colours)
-
-
-def _draw_points(
-    axes: Axes, places: NDArray[np.float64], colours: Colours, ink: float = 1500
-) -> None:
-    """Draw dots that share one amount of ink, the first rows on top."""
-    size = float(np.clip(ink / max(len(places), 1), 2.0, 18.0))
-    x, y = places[::-1].T
-    axes.scatter(x, y, size, c=colours[::-1], edgecolors="white", linewidths=size**0.5 / 10)
+        draw_points(axes, ends[:, side], colours)
 
 
 def _draw_scores(axes: Axes, places: NDArray[np.float64], score_map: ScoreMap) -> None:
     """Lay a grid of scores over image 1 as a picture, scores of single points as dots."""
     if score_map.grid is None or min(score_map.grid) < 2:
         order = np.argsort(score_map.scores)
-        _draw_points(axes, places[order][::-1], _by_score(score_map.scores)[order][::-1])
+        draw_points(axes, places[order][::-1], by_score(score_map.scores)[order][::-1])
         return
     rows, columns = score_map.grid
     (left, top), (right, bottom) = places[0], places[-1]
@@ -273,47 +264,43 @@ def _draw_scores(axes: Axes, places: NDArray[np.float64], score_map: ScoreMap) -
     axes.imshow(grid, cmap="inferno", alpha=0.72, extent=extent, aspect="equal")
 
 
-def _ring(axes: Axes, place: NDArray[np.float64]) -> None:
-    casing = [withStroke(linewidth=3.2, foreground="white")]
-    axes.plot(
-        *place, "o", ms=13, mfc="none", mec=_VERMILION, mew=1.8, path_effects=casing, clip_on=False
+def _chords(lines: Matrix, size: tuple[int, int]) -> Matrix:
+    """Cut (N, 3) lines off at the edges of an image: (N, 2, 2) pixels, NaN where one misses it."""
+    height, width = size
+    a, b, c = lines.T[:, :, None]  # (N, 1)
+    xs, ys = np.array([-0.5, width - 0.5]), np.array([-0.5, height - 0.5])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        upright = np.stack([np.broadcast_to(xs, (len(lines), 2)), -(c + a * xs) / b], 2)
+        level = np.stack([-(c + b * ys) / a, np.broadcast_to(ys, (len(lines), 2))], 2)
+    crossings = np.concatenate([upright, level], 1)  # (N, 4, 2)
+    inside: Mask = np.asarray(
+        (crossings >= -0.5001) & (crossings <= np.array([width, height]) - 0.4999)
     )
+    kept = np.where(inside.all(2, keepdims=True), crossings, np.nan)
+    return _farthest(kept)
 
 
-def _label(axes: Axes, place: NDArray[np.float64], words: str) -> None:
-    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.2}
-    axes.annotate(
-        words,
-        (place[0], place[1]),
-        (0, 4),
-        textcoords="offset points",
-        size=7,
-        color=_INK,
-        ha="center",
-        bbox=box,
-    )
+def _farthest(crossings: Matrix) -> Matrix:
+    """Take the two of each (N, 4, 2) points, some of them NaN, that are farthest apart: (N, 2, 2)."""
+    gaps = np.linalg.norm(crossings[:, :, None] - crossings[:, None], axis=3)  # (N, 4, 4)
+    pair = np.nan_to_num(gaps, nan=-1.0).reshape(-1, 16).argmax(1)
+    rows = np.arange(len(crossings))
+    return np.stack([crossings[rows, pair // 4], crossings[rows, pair % 4]], 1)
 
 
-def _count(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
-def _save(page: Figure, path: str | Path, legend: Legend) -> Path:
-    """Write the legend below the picture, then the file."""
-    dots = [Line2D([], [], color=colour, marker="o", linestyle="") for colour, _ in legend]
-    page.legend(
-        dots,
-        [words for _, words in legend],
-        loc="lower left",
-        ncols=len(legend),
-        frameon=False,
-        fontsize=9,
-        labelcolor=_INK,
-        borderaxespad=0.2,
-        handletextpad=0.1,
-    )
-    drawn = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from ")  # in titles
-        page.savefig(drawn, format=Path(path).suffix[1:] or "png")
-    return write(path, drawn.getvalue())
+def _warped(image: Image, matrix: Matrix, size: tuple[int, int]) -> tuple[Image, Mask]:
+    """Carry an image (H, W) into the frame of another, bilinearly; and tell where it lies there."""
+    inverse = np.linalg.inv(matrix)
+    centres = np.array([[1, 0, -0.5], [0, 1, -0.5], [0, 0, 1]])  # PIL counts from pixels' corners
+    backward = np.linalg.inv(centres) @ inverse @ centres
+    if not backward[2, 2]:
+        backward[2, 2] = np.finfo(np.float64).tiny
+    numbers = tuple((backward / backward[2, 2]).ravel()[:8])
+    layers = [
+        PilImage.fromarray(np.ascontiguousarray(layer)).transform(
+            size[::-1], PilImage.Transform.PERSPECTIVE, numbers, PilImage.Resampling.BILINEAR
+        )
+        for layer in (image, np.ones_like(image))
+    ]
+    warped, there = (np.asarray(layer, np.float32) for layer in layers)
+    return warped, there > 0.5

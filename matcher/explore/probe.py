@@ -54,12 +54,14 @@ class Probe:
         found: Matches as the method gives them.
         matches: The same, moved to their sub-pixel places; row i is row i of `found`.
         seconds: What describing, matching and refining took.
+        at_work: Tokens of image 0 and of image 1 in each layer of cross-attention.
     """
 
     descriptions: tuple[Description, Description]
     found: Matches
     matches: Matches
     seconds: tuple[float, float, float]
+    at_work: tuple[tuple[int, int], ...] = ()
     _trace: Trace = field(default_factory=Trace)
     _network: CoarseToFine | None = None
 
@@ -79,6 +81,19 @@ class Probe:
         if self._trace.log_assignment is not None or self._floored:
             return "optimal transport with a dustbin (Sinkhorn)"
         return "dual softmax" if self._scores is not None else "mutual best"
+
+    def attention(self, layer: int, tokens: NDArray[np.int64]) -> Floats:
+        """Compute how some tokens of image 0 look at image 1: (heads, K, N) weights, sums of 1.
+
+        Raises:
+            ValueError: There is no such layer; they count from 1.
+        """
+        if not 1 <= layer <= self.layers:
+            raise ValueError(f"layer must be 1 to {self.layers}, not {layer}")
+        crossing = self._trace.crossings[layer - 1]
+        rows = [_numbers(crossing.weights(int(token))) for token in tokens]
+        heads, count = self.heads, len(self.descriptions[1])
+        return np.stack(rows, 1) if rows else np.zeros((heads, 0, count), np.float32)
 
     def answer(self, point0: tuple[float, float]) -> Answer:
         """Ask about a point (x, y) of image 0."""
@@ -176,6 +191,7 @@ def probe(method: Matcher, images: tuple[NDArray[np.float32], NDArray[np.float32
         found,
         matches,
         seconds,
+        tuple((len(each.tokens0), len(each.tokens1)) for each in trace.crossings),
         trace.of(len(description0), len(description1)),
         network if hasattr(network, "score") else None,
     )
