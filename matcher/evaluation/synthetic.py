@@ -42,6 +42,7 @@ ANGLES = tuple(range(0, 360, 30))
 SCALES = (1.0, 1.5, 2.0, 3.0, 4.0)
 BLURS = (1.0, 2.0, 3.0, 4.0)
 NOISES = (0.02, 0.05, 0.1, 0.2)
+SCENES = 20
 
 _SENSOR = 0.01  # noise of every image: no two show the same numbers
 _PHOTOGRAPH = 800  # pixels of the long side; they are not larger
@@ -199,7 +200,7 @@ def _moved(  # noqa: PLR0913  two of them are options
 
 
 def _scenes(photographs: Photographs, random: torch.Generator) -> Iterator[_Made]:
-    for number in range(20):
+    for number in range(SCENES):
         pair, cameras, seen = scenes.draw(photographs, 1, SIZE, random)
         image0, image1 = (
             light.change(each, random, _GENTLE) for each in (pair.image0, pair.image1)
