@@ -19,7 +19,7 @@ import numpy as np
 
 from matcher import images
 from matcher.geometry.fitting import Estimator, fit_fundamental, fit_homography
-from matcher.geometry.verification import verify
+from matcher.geometry.verification import judge
 from matcher.mining.candidates import candidate_pairs
 from matcher.mining.dense import DenseOptions, agreement, spread
 from matcher.mining.mapping import (
@@ -94,6 +94,7 @@ def mine(
     report = progress or _silent
     files = [Path(path) for path in paths]
     described, sizes = _describe(files, teacher, options, report)
+    _check_teacher(teacher, described)
     candidates = candidate_pairs(described, options.partners)
     found = _match(described, candidates, teacher, options, report)
     report("mapping", 0, 1)
@@ -130,6 +131,15 @@ def _describe(
     return described, sizes
 
 
+def _check_teacher(teacher: Matcher, described: Sequence[Description]) -> None:
+    """Match a photograph with itself: refuse a teacher without listed keypoints before the work is done."""
+    for description in described[:1]:
+        if teacher.match([(description, description)])[0].indices is None:
+            raise ValueError(
+                "mining needs a teacher that matches listed keypoints, as superglue does"
+            )
+
+
 def _match(
     described: Sequence[Description],
     candidates: Sequence[PairOfRows],
@@ -142,24 +152,23 @@ def _match(
     for done, (row0, row1) in enumerate(candidates):
         description0, description1 = described[row0], described[row1]
         matches = teacher.match([(description0, description1)])[0]
-        if matches.indices is None:
-            raise ValueError(
-                "mining needs a teacher that matches listed keypoints, as superglue does"
-            )
-        if verify(matches, description0.size, description1.size).same_place:
-            found[row0, row1] = matches.indices[_inliers(matches, options)]
+        rows = _verified(matches, description0.size, description1.size, options)
+        if matches.indices is not None and len(rows) >= options.min_matches // 2:
+            found[row0, row1] = matches.indices[rows]
         report("matching", done + 1, len(candidates))
-    return {pair: rows for pair, rows in found.items() if len(rows) >= options.min_matches // 2}
+    return found
 
 
-def _inliers(matches: Matches, options: MineOptions) -> Rows:
-    """List the rows of the matches that one fundamental matrix or, where more, one homography explains."""
+def _verified(
+    matches: Matches, size0: tuple[int, int], size1: tuple[int, int], options: MineOptions
+) -> Rows:
+    """List the rows of the matches that one homography or fundamental matrix explains; none of other places."""
+    points0, points1 = matches.points0, matches.points1
     estimator = Estimator(threshold=options.max_error, seed=options.seed)
-    fits = [
-        fit(matches.points0, matches.points1, estimator)
-        for fit in (fit_fundamental, fit_homography)
-    ]
-    best = max(fits, key=lambda fit: fit.inliers.sum())
+    plane, views = (fit(points0, points1, estimator) for fit in (fit_homography, fit_fundamental))
+    if not judge(matches, plane, views, size0, size1).same_place:
+        return np.zeros(0, np.int64)
+    best = max(plane, views, key=lambda fit: fit.inliers.sum())
     return np.flatnonzero(best.inliers)
 
 

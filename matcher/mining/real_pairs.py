@@ -90,6 +90,8 @@ class RealPairs:
             scales[row] = (width / collection.sizes[row][1], height / collection.sizes[row][0])
         placed = [_placed(pair, slots, scales, min_confidence) for pair in pairs]
         self._pairs = [pair.to(self.device) for pair in placed if pair is not None]
+        if not self._pairs:
+            raise ValueError(f"no match has a confidence of {min_confidence:g}")
 
     def __len__(self) -> int:
         """Count the pairs."""
