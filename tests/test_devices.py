@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import matcher
-from matcher.nn.devices import choose_device, choose_precision
+from matcher.nn.devices import choose_device, choose_precision, products_in
 
 CPU = torch.device("cpu")
 
@@ -71,6 +71,21 @@ def test_other_precisions_are_those_asked_for(device, caplog) -> None:
     if device != CPU:
         assert choose_precision("float16", device) == torch.float16
     assert not caplog.messages
+
+
+def test_products_have_the_type_asked_for_and_no_context_changes_float32() -> None:
+    left = torch.randn(3, 3)
+
+    for precision in (torch.float32, torch.bfloat16):
+        with products_in(precision, CPU):
+            assert (left @ left).dtype == precision
+
+
+def test_a_precision_that_there_is_not_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match="no precision 'half'; there are float32, float16, bfloat16"
+    ):
+        choose_precision("half", CPU)
 
 
 def test_no_module_assumes_a_device_or_copies_without_waiting() -> None:  # ATT-13, DEV-01

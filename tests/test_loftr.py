@@ -448,6 +448,21 @@ def test_points_of_both_images_leave_the_grid(light):  # CTF-06
     assert np.median(residuals(refined, 3.2, -3.2)) < 0.1
 
 
+@pytest.mark.parametrize("make", [published, lambda **o: methods.build("loftr", device="cpu", **o)])
+def test_half_precision_keeps_the_matches_and_the_places(make):  # CTF-08
+    pair = photographs(160, 200, 12, -7)
+    threshold = {"threshold": 0.0} if make is published else {}
+
+    whole, half = (
+        one(make(precision=precision, **threshold), *pair) for precision in ("float32", "bfloat16")
+    )
+
+    ours, theirs = (np.hstack([found.points0, found.points1]) for found in (whole, half))
+    moved = np.abs(ours[:, None] - theirs).max(2).min(1)  # (M,) to the nearest match
+    assert (moved < 0.5).mean() > 0.9
+    assert np.isfinite(half.scores).all()
+
+
 # Memory, tiles, questions
 
 
@@ -614,6 +629,7 @@ def test_a_score_map_covers_the_grid_and_peaks_at_the_match(light):
         ({"max_side": -1}, "max_side must be positive, not -1"),
         ({"memory": 0}, "memory must be positive, not 0"),
         ({"border": -1}, "border must be at least 0, not -1"),
+        ({"precision": "half"}, "no precision 'half'; there are float32, float16, bfloat16"),
     ],
 )
 def test_bad_options_are_refused(options, message):

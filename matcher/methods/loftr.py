@@ -30,7 +30,13 @@ from matcher.methods._places import inside
 from matcher.methods._sparse import check_pair
 from matcher.methods._tiles import Tiled
 from matcher.nn.coarse_to_fine import CoarseToFine, Maps, View
-from matcher.nn.devices import choose_device
+from matcher.nn.devices import (
+    Precision,
+    check_precision,
+    choose_device,
+    choose_precision,
+    products_in,
+)
 from matcher.nn.streaming import BUDGET, CoarseMatches
 from matcher.types import (
     Description,
@@ -62,6 +68,7 @@ class Options:
     tile: int | None = None  # larger images are cut into tiles of this side, in pixels
     overlap: int = 64  # of neighbouring tiles, in pixels
     memory: int = BUDGET  # bytes for blocks of scores
+    precision: Precision = "float32"  # of the layers' products; scores and places stay float32
 
     def __post_init__(self) -> None:
         if self.preset not in PRESETS:
@@ -72,6 +79,7 @@ class Options:
                 raise ValueError(f"{name} must be positive, not {value}")
         if self.border is not None and self.border < 0:
             raise ValueError(f"border must be at least 0, not {self.border}")
+        check_precision(self.precision)
 
 
 def build(*, device: str, weights: str | Path | None, **options: Any) -> Matcher:
@@ -112,6 +120,7 @@ class Loftr:
         self.threshold = preset.threshold if options.threshold is None else options.threshold
         self.border = preset.border if options.border is None else options.border
         self.tokens = options.tokens or preset.tokens
+        self._precision = choose_precision(options.precision, device)
 
     @torch.inference_mode()
     def describe(
@@ -124,7 +133,8 @@ class Loftr:
     def _describe(self, image: Image, mask: Mask | None) -> Description:
         grey = images.grey(image)
         seen = images.resize(grey, self._seen_size(grey.shape))
-        maps = self.network.describe(torch.from_numpy(seen)[None, None].to(self.device))
+        with products_in(self._precision, self.device):
+            maps = self.network.describe(torch.from_numpy(seen)[None, None].to(self.device))
         cells, points = (
             self._cells(maps),
             _given_pixels(maps.points.flatten(0, 1), seen.shape, grey.shape),
@@ -175,10 +185,11 @@ class Loftr:
         views = self._view(description0), self._view(description1)
         if not (len(description0) and len(description1)):
             return Matches.empty(untrained=self.untrained)
-        related = self.network.relate(*views)
+        related = self._relate(*views)
         scores = self.network.score(*related, self.options.memory)
         found = self._without_border(views, scores.mutual_best(self.threshold))
-        places = self.network.place(views, related, found)
+        with products_in(self._precision, self.device):
+            places = self.network.place(views, related, found)
         points0, points1 = (
             _given_pixels(points, self._seen(description), description.size)
             for points, description in zip(places, (description0, description1), strict=True)
@@ -187,6 +198,12 @@ class Loftr:
         kept &= inside(points1, description1.size, description1.mask)
         matches = Matches(points0, points1, found.scores.cpu().numpy(), untrained=self.untrained)
         return matches.select(kept).sorted()
+
+    def _relate(self, view0: View, view1: View) -> tuple[Tensor, Tensor]:
+        """Put the cells into the context of both images, in the precision asked for."""
+        with products_in(self._precision, self.device):
+            tokens0, tokens1 = self.network.relate(view0, view1)
+        return tokens0.float(), tokens1.float()
 
     @torch.inference_mode()
     def match_points(self, pair: tuple[Description, Description], points0: Points) -> Places:
@@ -219,10 +236,11 @@ class Loftr:
         cells = self._nearest_cells(asked)
         view0, rows = self._with_cells(pair[0], cells)
         views = view0, self._view(pair[1])
-        related = self.network.relate(*views)
+        related = self._relate(*views)
         best = self.network.score(*related, self.options.memory).rows(rows).max(1)
         found = CoarseMatches(rows, best.indices, best.values.exp().clamp(max=1))
-        places = self.network.follow(views, related, found, asked)
+        with products_in(self._precision, self.device):
+            places = self.network.follow(views, related, found, asked)
         return _given_pixels(places, self._seen(pair[1]), pair[1].size), found.scores.cpu().numpy()
 
     def _nearest_cells(self, points: Tensor) -> Tensor:
@@ -259,7 +277,7 @@ class Loftr:
         columns1, rows1 = self._grid(pair[1])
         scores = np.zeros(rows1 * columns1, np.float32)
         if len(pair[1]) and len(view0.tokens):
-            related = self.network.relate(view0, view1)
+            related = self._relate(view0, view1)
             row = self.network.score(*related, self.options.memory).rows(asked)[0].exp()
             scores[(view1.cells[:, 1] * columns1 + view1.cells[:, 0]).cpu()] = row.cpu().numpy()
         rows, columns = np.indices((rows1, columns1)).reshape(2, -1)

@@ -19,7 +19,13 @@ from torch import Tensor
 from matcher import features
 from matcher.methods._sparse import check_pair
 from matcher.methods._superglue import Model, official, random, trained
-from matcher.nn.devices import choose_device, choose_precision
+from matcher.nn.devices import (
+    Precision,
+    check_precision,
+    choose_device,
+    choose_precision,
+    products_in,
+)
 from matcher.nn.pointsets import PointSet
 from matcher.nn.superglue import Architecture, Assigned, Config
 from matcher.types import Description, Image, Mask, Matches, ScoreMap
@@ -51,16 +57,13 @@ class Options:
     threshold: float | None = None
     sinkhorn_steps: int | None = None
     adaptive: bool = False
-    precision: Literal["float32", "float16", "bfloat16"] = "float32"
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         presets = ("modern", "published", *_OFFICIAL)
         if self.preset not in presets:
             raise ValueError(f"no preset {self.preset!r}; there are {', '.join(presets)}")
-        if self.precision not in ("float32", "float16", "bfloat16"):
-            raise ValueError(
-                f"no precision {self.precision!r}; there are float32, float16, bfloat16"
-            )
+        check_precision(self.precision)
         if self.preset in _OFFICIAL and self.front_end not in (None, "superpoint"):
             raise ValueError(f"{self.preset} was trained on superpoint, not {self.front_end}")
         if self.threshold is not None and not 0 <= self.threshold <= 1:
@@ -141,8 +144,7 @@ class SuperGlueMatcher:
         for pair in pairs:
             check_pair("superglue", self.front_end.channels, pair)
         image0, image1 = (self._stack([pair[side] for pair in pairs]) for side in (0, 1))
-        low = self._precision != torch.float32
-        with torch.autocast(self._device.type, self._precision, enabled=low):
+        with products_in(self._precision, self._device):
             assigned: Assigned = self.network(image0, image1)
         return assigned
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from typing import Literal, TypeAlias, get_args
 
 import torch
+
+Precision: TypeAlias = Literal["float32", "float16", "bfloat16"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,9 +49,28 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     """Turn "float32", "float16" or "bfloat16" into the type that products have on a device.
 
     CPUs have no fast products of float16: there it is float32, and the log says so.
+
+    Raises:
+        ValueError: There is no such precision.
     """
+    check_precision(name)
     if name == "float16" and device.type == "cpu":
         _log.warning("precision float16 is for GPUs; products on the CPU stay float32")
         return torch.float32
     precision: torch.dtype = getattr(torch, name)
     return precision
+
+
+def check_precision(name: str) -> None:
+    """Refuse the name of a precision that there is not.
+
+    Raises:
+        ValueError: It is none of `Precision`.
+    """
+    if name not in get_args(Precision):
+        raise ValueError(f"no precision {name!r}; there are {', '.join(get_args(Precision))}")
+
+
+def products_in(precision: torch.dtype, device: torch.device) -> torch.autocast:
+    """Make the context in which a network's products have a type; sums and norms stay float32."""
+    return torch.autocast(device.type, precision, enabled=precision != torch.float32)

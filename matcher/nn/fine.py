@@ -52,4 +52,5 @@ def expected_offset(scores: Tensor, side: int) -> Tensor:
     Returns:
         (K, 2) (x, y) in cells, between -(side // 2) and side // 2.
     """
-    return torch.softmax(scores.float(), dim=-1) @ offsets(side, scores.device).float()
+    weights = torch.softmax(scores.float(), dim=-1)
+    return (weights[..., None] * offsets(side, scores.device)).sum(1)  # float32 in any precision

@@ -56,9 +56,13 @@ class LoftrLight(nn.Module):
         return self.eval().requires_grad_(False)
 
     def describe(self, image: Tensor) -> Maps:
-        """Compute the maps of a (1, 1, H, W) grey image in [0, 1]: at 1/8, rounded up."""
+        """Compute the maps of a (1, 1, H, W) grey image in [0, 1]: at 1/8, rounded up.
+
+        Always in float32: keypoints move in less, and convolutions this small gain no time by it.
+        """
         height, width = (-(-side // self.stride) for side in image.shape[2:])
-        maps = self.backbone(xfeat.pad(xfeat.standardise(image)))
+        with torch.autocast(image.device.type, enabled=False):
+            maps = self.backbone(xfeat.pad(xfeat.standardise(image)))
         logits = maps.keypoint_logits[0, :, :height, :width]
         best = torch.softmax(logits, dim=0)[:-1].max(0)  # over the 64 pixels of a cell
         steps = torch.stack([best.indices % self.stride, best.indices // self.stride], dim=-1)

@@ -113,10 +113,11 @@ class XFeat(nn.Module):
             points of image 0; and (N,) confidences in (0, 1].
         """
         logits = self.fine_matcher(torch.cat([descriptors0, descriptors1], dim=-1))  # (N, 64)
-        weights = torch.softmax(3 * logits, dim=-1)  # the published temperature
+        weights = torch.softmax(3 * logits.float(), dim=-1)  # the published temperature
         steps = torch.arange(STRIDE, device=weights.device, dtype=weights.dtype) - STRIDE // 2
         window = weights.reshape(-1, STRIDE, STRIDE)  # (N, y, x)
-        offsets = torch.stack([window.sum(1) @ steps, window.sum(2) @ steps], dim=1)
+        along = torch.stack([window.sum(1), window.sum(2)], dim=1)  # (N, 2, 8)
+        offsets = (along * steps).sum(2)  # float32 in any precision
         return offsets, weights.amax(1)
 
 
@@ -132,11 +133,8 @@ def corrected(offsets: Tensor) -> Tensor:
 def standardise(image: Tensor) -> Tensor:
     """Give each image of a (B, 1, H, W) batch zero mean and unit variance."""
     centred = image - image.mean((1, 2, 3), keepdim=True)
-    flat = centred.flatten(1)
-    variance = (
-        torch.linalg.vecdot(flat, flat) / flat.shape[1]
-    )  # torch.var_mean takes four times as long
-    return centred * torch.rsqrt(variance + 1e-5)[:, None, None, None]  # InstanceNorm2d's epsilon
+    variance = centred.square().mean((1, 2, 3), keepdim=True)  # a quarter of torch.var_mean's time
+    return centred * torch.rsqrt(variance + 1e-5)  # InstanceNorm2d's epsilon
 
 
 def pad(image: Tensor) -> Tensor:
