@@ -531,6 +531,29 @@ def test_methods_are_told_apart_by_options_and_weights() -> None:
     assert identity(Refined(make_method())) == f"{identity(make_method())} refined"
 
 
+class Session:
+    """As ONNX Runtime's: the weights are where it was loaded from."""
+
+    def __init__(self, path) -> None:
+        self._model_path = str(path)
+
+
+@pytest.mark.parametrize("ending", ["", ".data"])
+def test_a_changed_file_of_weights_is_another_method(tmp_path, ending) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"graph")
+    (tmp_path / f"model.onnx{ending}").write_bytes(b"weights")
+    method = TrueMatcher()
+    method.parts = {"session": Session(path), "file": path, "sizes": (1, 2)}
+    before = identity(method)
+
+    assert identity(method) == before
+    (tmp_path / f"model.onnx{ending}").write_bytes(b"other weights")
+    assert identity(method) != before
+    method.parts = {**method.parts, "sizes": (1, 3)}
+    assert "sizes=[1, 3]" in identity(method)
+
+
 def test_functions_are_told_apart_by_their_text() -> None:
     def first(image0, image1):
         return [], []

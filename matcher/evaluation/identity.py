@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,8 +47,15 @@ def _state(value: Any, depth: int) -> str:
         return str(value)
     if isinstance(value, (tuple, list)):
         return "[" + ", ".join(_state(item, depth + 1) for item in value) + "]"
+    if isinstance(value, Mapping):
+        parts = (f"{name}={_state(item, depth + 1)}" for name, item in sorted(value.items()))
+        return "{" + ", ".join(parts) + "}"
     if isinstance(value, np.ndarray):
         return _hash(value.tobytes())
+    if isinstance(value, Path):
+        return _files_hash(value)
+    if path := getattr(value, "_model_path", None):  # of a session of ONNX Runtime
+        return f"{type(value).__name__} {_files_hash(Path(path))}"
     if isinstance(value, torch.nn.Module):
         config = _state(getattr(value, "config", None), depth + 1)
         return f"{type(value).__name__} {_weights_hash(value)} {config}"
@@ -64,6 +73,15 @@ def _weights_hash(network: torch.nn.Module) -> str:
     for name, tensor in network.state_dict().items():
         flat = tensor.detach().cpu().contiguous().flatten()
         digest.update(name.encode() + flat.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _files_hash(path: Path) -> str:
+    """Hash a file, or its name where there is none, with files that hold more of it: a.onnx.data."""
+    digest = hashlib.sha256(path.name.encode())
+    for part in sorted(path.parent.glob(f"{glob.escape(path.name)}*")):
+        if part.is_file():
+            digest.update(part.name.encode() + part.read_bytes())
     return digest.hexdigest()[:16]
 
 
