@@ -531,7 +531,7 @@ def test_methods_are_told_apart_by_options_and_weights() -> None:
     assert identity(Refined(make_method())) == f"{identity(make_method())} refined"
 
 
-class Session:
+class Graph:
     """As ONNX Runtime's: the weights are where it was loaded from."""
 
     def __init__(self, path) -> None:
@@ -544,7 +544,7 @@ def test_a_changed_file_of_weights_is_another_method(tmp_path, ending) -> None:
     path.write_bytes(b"graph")
     (tmp_path / f"model.onnx{ending}").write_bytes(b"weights")
     method = TrueMatcher()
-    method.parts = {"session": Session(path), "file": path, "sizes": (1, 2)}
+    method.parts = {"graph": Graph(path), "file": path, "sizes": (1, 2)}
     before = identity(method)
 
     assert identity(method) == before

@@ -50,17 +50,23 @@ def _state(value: Any, depth: int) -> str:
     if isinstance(value, Mapping):
         parts = (f"{name}={_state(item, depth + 1)}" for name, item in sorted(value.items()))
         return "{" + ", ".join(parts) + "}"
-    if isinstance(value, np.ndarray):
-        return _hash(value.tobytes())
-    if isinstance(value, Path):
-        return _files_hash(value)
-    if path := getattr(value, "_model_path", None):  # of a session of ONNX Runtime
-        return f"{type(value).__name__} {_files_hash(Path(path))}"
-    if isinstance(value, torch.nn.Module):
-        config = _state(getattr(value, "config", None), depth + 1)
-        return f"{type(value).__name__} {_weights_hash(value)} {config}"
+    if numbers := _numbers(value):
+        return (
+            f"{type(value).__name__} {numbers} {_state(getattr(value, 'config', None), depth + 1)}"
+        )
     ours = is_dataclass(value) or type(value).__module__.startswith("matcher.")
     return type(value).__name__ + (_attributes(value, depth) if ours and depth < _DEEPEST else "")
+
+
+def _numbers(value: Any) -> str:
+    """Hash arrays, weights and files; empty for what is none of them."""
+    if isinstance(value, np.ndarray):
+        return _hash(value.tobytes())
+    if isinstance(value, torch.nn.Module):
+        return _weights_hash(value)
+    path = getattr(value, "_model_path", None)  # of a session of ONNX Runtime
+    path = value if isinstance(value, Path) else path
+    return _files_hash(Path(path)) if path else ""
 
 
 def _attributes(value: Any, depth: int) -> str:
