@@ -77,7 +77,7 @@ def _transaction(path: Path) -> Iterator[sqlite3.Connection]:
                 connection.execute("ROLLBACK")
                 raise
             connection.execute("COMMIT")
-    except sqlite3.OperationalError as error:
+    except sqlite3.DatabaseError as error:
         raise OSError(f"{path} cannot be written: {error}. {_remedy(str(error))}") from error
 
 
