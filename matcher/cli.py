@@ -48,7 +48,7 @@ from matcher.options import (
     weights_from,
 )
 from matcher.tracking.command import watch
-from matcher.training.command import train
+from matcher.training.command import samples, train
 
 if TYPE_CHECKING:
     from matcher.evaluation.compare import Comparison
@@ -69,6 +69,7 @@ app.command("bench")(bench)
 app.command("export")(export)
 app.command("mine")(mine)
 app.command("train")(train)
+app.command("samples")(samples)
 app.command("watch")(watch)
 
 

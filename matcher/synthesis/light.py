@@ -124,7 +124,8 @@ def compress(image: Tensor, coarseness: Tensor) -> Tensor:
     height, width = image.shape[2:]
     padded = F.pad(image, (0, -width % 8, 0, -height % 8), mode="replicate")
     cosines = _cosines(image.device)
-    blocks = padded.unflatten(2, (-1, 8)).unflatten(4, (-1, 8)).transpose(3, 4)  # (B,C,h,w,8,8)
+    tiles = padded.reshape(*padded.shape[:2], padded.shape[2] // 8, 8, -1, 8)
+    blocks = tiles.transpose(3, 4)  # (B, C, h, w, 8, 8)
     table = _luminance(image.device) * coarseness[..., None, None] / 255
     rounded = torch.round(cosines @ blocks @ cosines.T / table) * table
     restored = (cosines.T @ rounded @ cosines).transpose(3, 4).flatten(4, 5).flatten(2, 3)

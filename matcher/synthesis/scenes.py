@@ -57,15 +57,16 @@ class Cameras:
     @property
     def world_from_pixel(self) -> Tensor:
         """Turn pixels (x, y, 1) into directions of depth one in the world: (B, 3, 3)."""
-        return self.rotation.mT @ torch.linalg.inv(self.intrinsics)
+        inverse: Tensor = torch.linalg.inv(self.intrinsics)
+        return self.rotation.mT @ inverse
 
     def project(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Give pixels (B, H, W, 2) and depths (B, H, W) of points (B, 3, H, W) of the world."""
-        shape = points.shape[2:]
+        height, width = points.shape[2:]
         seen = torch.baddbmm(self.translation[..., None], self.rotation, points.flatten(2))
         depth = seen[:, 2]
         pixels = (self.intrinsics[:, :2] @ seen) / depth[:, None].clamp_min(1e-6)
-        return pixels.mT.unflatten(1, shape), depth.unflatten(1, shape)
+        return pixels.mT.reshape(-1, height, width, 2), depth.reshape(-1, height, width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,15 +96,15 @@ class Meeting:
 
 
 class Surface(Protocol):
-    """Something in a scene.
+    """Something in a scene."""
 
-    Attributes:
-        textures: What is on it.
-        scale: (B,) pixels of the photograph a unit of the scene.
-    """
+    @property
+    def textures(self) -> Textures:
+        """Give what is on it."""
 
-    textures: Textures
-    scale: Tensor
+    @property
+    def scale(self) -> Tensor:
+        """Give the (B,) pixels of the photograph a unit of the scene."""
 
     def meet(self, cameras: Cameras) -> Meeting:
         """Follow the rays of all pixels."""
@@ -335,11 +336,11 @@ def _surfaces(
     photographs: Photographs, count: int, random: torch.Generator, config: Config
 ) -> list[Surface]:
     """Draw a ground behind everything, hilly or flat, and boards before it."""
-    ground = [
+    ground: list[Surface] = [
         _relief(photographs, count, random, config),
         _wall(photographs, count, random),
     ]
-    boards = [_board(photographs, count, random) for _ in range(config.boards)]
+    boards: list[Surface] = [_board(photographs, count, random) for _ in range(config.boards)]
     return [*ground, *boards]
 
 
@@ -403,7 +404,8 @@ def rotations(angles: Tensor) -> Tensor:
     x, y, z = angles.unbind(-1)
     none = torch.zeros_like(x)
     cross = torch.stack([none, -z, y, z, none, -x, -y, x, none], -1).reshape(-1, 3, 3)
-    return torch.linalg.matrix_exp(cross)
+    matrices: Tensor = torch.linalg.matrix_exp(cross)
+    return matrices
 
 
 def _intrinsics(focal: Tensor, size: tuple[int, int]) -> Tensor:

@@ -1,10 +1,10 @@
-"""The command `matcher train`."""
+"""The commands `matcher train` and `matcher samples`."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ from matcher import terminal
 from matcher.options import Device
 
 if TYPE_CHECKING:
+    from matcher.mining.real_pairs import RealPairs
     from matcher.synthesis.views import TwoViews
     from matcher.training.models import Model
     from matcher.training.samples import Samples
@@ -50,9 +51,10 @@ def train(
         made = models.load(model, again=again, minutes=minutes, seed=seed)
         place = choose_device(device)
         made.objective.to(place)
-        learning, checking = _samples(made, photos, names, real, place)
-    before = _figures(made, checking, validation_pairs)
-    terminal.print_line(f"before: {_words(before)}")
+        paths = _photographs(photos, names)
+        learning = _samples(made, paths[1], real, place)
+        checks = _checks(made, paths[0], real, place)
+    before = _figures(made, checks, validation_pairs)
     with terminal.bar("training") as advance:
 
         def report(line: dict[str, Any]) -> None:
@@ -60,70 +62,115 @@ def train(
             if "validation" in line:
                 terminal.print_line(f"step {line['step']}  {_words(line['validation'])}")
 
+        look = checks["synthetic"]
         run = Run(
-            made.objective, learning, out, lambda _: _measured(made, checking, _LOOK_PAIRS), report
+            made.objective, learning, out, lambda _: _measured(made, look, _LOOK_PAIRS), report
         )
         progress = run.go()
-    after = _figures(made, checking, validation_pairs)
+    after = _figures(made, checks, validation_pairs)
     how = {
         "steps": progress.step,
         "minutes": round(progress.seconds / 60, 1),
         "skipped_steps": progress.skipped,
         "photographs": len(learning.photographs),
+        "real_pairs": len(learning.real) if learning.real else 0,
         "machine": f"{place.type}, {platform.machine()}",
-        "validation_pairs": validation_pairs,
         "before": before,
         "after": after,
     }
     models.write(made, out, how)
-    terminal.finish(f"after: {_words(after)}", [out / "weights.safetensors", out / "recipe.toml"])
+    terminal.finish("trained", [out / "weights.safetensors", out / "recipe.toml"])
 
 
-def _samples(
-    model: Model, photos: Path, names: str, real: Path | None, device: Any
-) -> tuple[Samples, Samples]:
-    """Make the samples to learn from, and those of other photographs to look at."""
-    from matcher.mining.real_pairs import RealPairs
+def samples(
+    model: Annotated[str, typer.Argument(help="A model's name, or a folder with recipe.toml.")],
+    photos: Annotated[Path, typer.Option(exists=True, file_okay=False, help="Photographs.")],
+    out: Annotated[Path, typer.Option(help="The picture.")],
+    names: Annotated[str, typer.Option(help="Which files of PHOTOS, such as 'free_*'.")] = "*",
+    real: Annotated[
+        Path | None, typer.Option(exists=True, help="Pairs made by `matcher mine`.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Else the recipe's.")] = None,
+) -> None:
+    """Draw a picture of pairs that a model would be trained on, with some of their true places."""
+    import torch
+
+    from matcher.training import models
+    from matcher.training.samples import with_seed
+    from matcher.training.sheet import draw_sheet
+
+    made = models.load(model, seed=seed)
+    paths = _photographs(photos, names)[1]
+    drawn, random = with_seed(_samples(made, paths, real, torch.device("cpu")), made.settings.seed)
+    terminal.finish("samples", [draw_sheet(drawn, random, out)])
+
+
+def _photographs(folder: Path, names: str) -> tuple[list[Path], list[Path]]:
+    """List the photographs to look at, every tenth, and those to learn from."""
+    paths = sorted(path for path in folder.glob(names) if path.suffix.lower() in _ENDINGS)
+    if len(paths) < 2:
+        raise ValueError(f"{folder} has {len(paths)} photographs named {names!r}; 2 are the least")
+    learning = [path for number, path in enumerate(paths) if number % _HELD_OUT]
+    return paths[::_HELD_OUT], learning
+
+
+def _samples(model: Model, paths: Sequence[Path], real: Path | None, device: Any) -> Samples:
+    """Make the samples to learn from."""
     from matcher.synthesis.photographs import Photographs
     from matcher.training.samples import Samples
 
-    paths = sorted(path for path in photos.glob(names) if path.suffix.lower() in _ENDINGS)
-    if len(paths) < 2:
-        raise ValueError(f"{photos} has {len(paths)} photographs named {names!r}; 2 are the least")
-    learning = [path for number, path in enumerate(paths) if number % _HELD_OUT]
-    checking = paths[::_HELD_OUT]
-    real_learning, real_checking = (
-        None if real is None else RealPairs(real, held_out=held_out, device=device)
-        for held_out in (False, True)
-    )
-    return (
-        Samples(Photographs.read(learning).to(device), model.settings, real_learning),
-        Samples(Photographs.read(checking).to(device), model.settings, real_checking),
-    )
+    pairs = None if real is None else _real(real, device, held_out=False)
+    return Samples(Photographs.read(paths).to(device), model.settings, pairs)
 
 
-def _figures(model: Model, samples: Samples, pairs: int) -> dict[str, float]:
-    """Measure, with progress."""
-    with terminal.working(f"looking at {pairs} validation pairs"):
-        return {
-            name: round(value, 4)
-            for name, value in asdict(_measured(model, samples, pairs)).items()
-        }
+def _checks(
+    model: Model, paths: Sequence[Path], real: Path | None, device: Any
+) -> dict[str, Samples]:
+    """Make the pairs to look at: synthetic ones of other photographs, and real ones kept aside."""
+    from matcher.synthesis.photographs import Photographs
+    from matcher.training.samples import Samples
+
+    photographs = Photographs.read(paths).to(device)
+    mix, settings = model.settings.mix, model.settings
+    checks = {"synthetic": Samples(photographs, replace(settings, mix=replace(mix, real=0.0)))}
+    if real is not None:
+        only = replace(settings, mix=replace(mix, scenes=0.0, unrelated=0.0, real=1.0))
+        checks["real"] = Samples(photographs, only, _real(real, device, held_out=True))
+    return checks
 
 
-def _measured(model: Model, samples: Samples, pairs: int) -> Figures:
+def _real(path: Path, device: Any, *, held_out: bool) -> RealPairs:
+    """Read the pairs of a collection."""
+    from matcher.mining.real_pairs import RealPairs
+
+    return RealPairs(path, held_out=held_out, device=device)
+
+
+def _figures(model: Model, checks: dict[str, Samples], pairs: int) -> dict[str, dict[str, float]]:
+    """Measure and print, with progress: so many synthetic pairs, or one look at each real one."""
+    found: dict[str, dict[str, float]] = {}
+    for kind, drawn in checks.items():
+        count = len(drawn.real) if drawn.real else pairs
+        with terminal.working(f"looking at {count} {kind} pairs"):
+            measured = asdict(_measured(model, drawn, count))
+        found[kind] = {name: round(value, 4) for name, value in measured.items()}
+        terminal.print_line(f"{kind}: {_words(found[kind])}")
+    return found
+
+
+def _measured(model: Model, drawn: Samples, pairs: int) -> Figures:
     """Measure a model on the first validation pairs, always the same ones."""
     from matcher.training import validation
 
-    batches = _fixed(samples, -(-pairs // model.settings.batch))
+    batches = _fixed(drawn, -(-pairs // model.settings.batch))
     return validation.measure(model.objective, batches, model.reach, model.threshold)
 
 
-def _fixed(samples: Samples, count: int) -> Iterator[TwoViews]:
+def _fixed(drawn: Samples, count: int) -> Iterator[TwoViews]:
     """Draw batches from the seed of the validation."""
     from matcher.training.samples import with_seed
 
-    fixed, random = with_seed(samples, _VALIDATION_SEED)
+    fixed, random = with_seed(drawn, _VALIDATION_SEED)
     for _ in range(count):
         yield fixed.draw(random)
 
