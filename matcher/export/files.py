@@ -17,6 +17,7 @@ from matcher.export.plans import Part
 from matcher.extras import require
 from matcher.methods._onnx import KEY, Facts
 
+_FOLDED = 1 << 30  # bytes
 OPSET = 20  # the first with cubic GridSample, LayerNormalization and Gelu
 
 
@@ -30,7 +31,8 @@ def write_graph(program: ExportedProgram, part: Part, facts: Facts, path: Path) 
         path: The file to write.
     """
     onnx = require("onnx", "matcher export")
-    with _quiet():
+    optimizer = require("onnxscript", "matcher export").optimizer
+    with quiet("torch.onnx._internal.exporter._registration"):  # which misses torchvision
         translated = torch.onnx.export(
             program,
             (),
@@ -39,8 +41,12 @@ def write_graph(program: ExportedProgram, part: Part, facts: Facts, path: Path) 
             output_names=list(part.outputs),
             opset_version=OPSET,
             dynamo=True,
+            optimize=False,
             verbose=False,
         )
+    # Weights are transposed and put in order here, once, however large they are.
+    limits = {"input_size_limit": _FOLDED, "output_size_limit": _FOLDED}
+    optimizer.optimize_ir(translated.model, **limits)  # type: ignore[union-attr]
     model = translated.model_proto  # type: ignore[union-attr]
     _name_axes(model.graph, part)
     onnx.helper.set_model_props(model, {KEY: json.dumps(asdict(facts))})
@@ -70,9 +76,9 @@ def _name_axes(graph: Any, part: Part) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the exporter from warning that torchvision is not there."""
-    log = logging.getLogger("torch.onnx._internal.exporter._registration")
+def quiet(name: str) -> Iterator[None]:
+    """Let a logger speak of errors only."""
+    log = logging.getLogger(name)
     level = log.level
     log.setLevel(logging.ERROR)
     try:

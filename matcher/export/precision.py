@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from matcher import images
+from matcher.export.files import quiet
 from matcher.extras import require
 from matcher.types import Pair
 
@@ -38,9 +39,10 @@ def lower(path: Path, precision: str, pairs: Sequence[Pair]) -> None:
     elif precision == "int8":
         require("onnxruntime", "matcher export")
         quantise = import_module("onnxruntime.quantization")
-        quantise.quantize_dynamic(
-            path, path, op_types_to_quantize=["MatMul", "Gemm"], per_channel=True
-        )
+        with quiet(""):  # it wants a preparation that has been done
+            quantise.quantize_dynamic(
+                path, path, op_types_to_quantize=["MatMul", "Gemm"], per_channel=True
+            )
 
 
 class _Halver:
@@ -114,14 +116,10 @@ def _quantise_convolutions(path: Path, pairs: Sequence[Pair]) -> None:
     require("onnxruntime", "matcher export")
     quantise = import_module("onnxruntime.quantization")
     chosen = [path for pair in pairs for path in (pair.image0, pair.image1)][:_CALIBRATION]
-    quantise.quantize_static(
-        path,
-        path,
-        _Ranges(chosen),
-        op_types_to_quantize=["Conv"],
-        per_channel=True,
-        extra_options={"ActivationSymmetric": False},
-    )
+    with quiet(""):
+        quantise.quantize_static(
+            path, path, _Ranges(chosen), op_types_to_quantize=["Conv"], per_channel=True
+        )
 
 
 class _Ranges:

@@ -88,10 +88,10 @@ def _lines(path: Path | None) -> Iterator[Any]:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
-        yield lambda tracked: print(json.dumps(_record(tracked)), file=file)
+        yield lambda tracked: print(json.dumps(record(tracked)), file=file)
 
 
-def _record(tracked: Tracked) -> dict[str, Any]:
+def record(tracked: Tracked) -> dict[str, Any]:
     """Make what JSON can hold of a frame."""
     model = None if tracked.fit is None else tracked.fit.model
     pose = None
