@@ -77,11 +77,8 @@ def judge(
         size0: Height and width of image 0.
         size1: Height and width of image 1.
     """
-    height, width = size1
-    area = float(height * width)
-    disc = np.pi * _threshold(plane) ** 2 / area
-    strip = 2 * _threshold(views) * np.hypot(height, width) / area
-    chances = (_log10_chance(plane, 4, disc, 1), _log10_chance(views, 7, strip, 3))
+    strip = 2 * _threshold(views) * np.hypot(*size1) / np.prod(size1)
+    chances = (log10_chance_of_plane(plane, size1), _log10_chance(views, 7, float(strip), 3))
     chance, fit = min(zip(chances, (plane, views), strict=True), key=lambda both: both[0])
     inliers = int(fit.inliers.sum())
     reason = _reason(inliers, chance)
@@ -94,6 +91,17 @@ def judge(
         log10_chance=chance,
         reason=reason,
     )
+
+
+def log10_chance_of_plane(homography: Fit[Matrix], size1: tuple[int, int]) -> float:
+    """Compute the logarithm of how many homographies random matches would agree with as well.
+
+    Args:
+        homography: As fitted to all matches.
+        size1: Height and width of image 1, where points are compared.
+    """
+    disc = np.pi * _threshold(homography) ** 2 / np.prod(size1)
+    return _log10_chance(homography, 4, float(disc), 1)
 
 
 def _threshold(fit: Fit[Matrix]) -> float:
