@@ -3,7 +3,7 @@
     python scripts/bench_loftr.py published      # one 640 x 480 pair: time and peak memory
     python scripts/bench_loftr.py curve          # time and peak memory over image sizes
     python scripts/bench_loftr.py collection     # all pairs of a collection, described once
-    python scripts/bench_loftr.py light          # the light default, and its share of the peak
+    python scripts/bench_loftr.py light          # the light default in two precisions, and its share of the peak
     python scripts/bench_loftr.py choice         # accuracy of the light network by layers and cells
 
 Weights are random (the same in both), so the threshold is 0 and every mutual best goes through the
@@ -137,34 +137,26 @@ def collection(arguments: argparse.Namespace) -> None:
 
 def light(arguments: argparse.Namespace) -> None:
     """Time the light default beside kornia's LoFTR, and count its operations."""
-    method = methods.build("loftr", device="cpu")
-    _, other = same_weights()
     pair = [picture(arguments.size, seed) for seed in (0, 1)]
-    described = method.describe(pair)
-    describe, match, kornia = in_turn(
-        [
-            lambda: method.describe(pair[:1]),
-            lambda: method.match([(described[0], described[1])]),
-            lambda: kornia_matches(other, pair),
-        ],
-        arguments.repeats,
-    )
+    _, other = same_weights()
+    works: dict[tuple[str, str], Callable[[], object]] = {}
+    for precision in ("float32", "bfloat16"):
+        method = methods.build("loftr", device="cpu", precision=precision)
+        described = method.describe(pair)
+        works[precision, "describe"] = partial(method.describe, pair[:1])
+        works[precision, "match"] = partial(method.match, [(described[0], described[1])])
+    works["float32", "kornia"] = partial(kornia_matches, other, pair)
+    seconds = dict(zip(works, in_turn(list(works.values()), arguments.repeats), strict=True))
     top = gemm_peak()
-    row("", "ms", "GFLOP", "of GEMM peak")
-    for name, seconds, work in (
-        ("describe", describe, lambda: method.describe(pair[:1])),
-        ("match", match, lambda: method.match([(described[0], described[1])])),
-    ):
-        operations = flops(work)
-        row(
-            name,
-            figure(seconds * 1e3),
-            figure(operations / 1e9),
-            f"{operations / seconds / top:.0%}",
-        )
-    row("pair", figure((2 * describe + match) * 1e3))
-    row("kornia", figure(kornia * 1e3))
-    row("kornia / pair", figure(kornia / (2 * describe + match)))
+    row("", "", "ms", "GFLOP", "of GEMM peak")
+    for (precision, name), work in works.items():
+        taken, operations = seconds[precision, name], flops(work)
+        share = f"{operations / taken / top:.0%}" if precision == "float32" else ""
+        row(precision, name, figure(taken * 1e3), figure(operations / 1e9), share)
+    kornia = seconds["float32", "kornia"]
+    for precision in ("float32", "bfloat16"):
+        taken = 2 * seconds[precision, "describe"] + seconds[precision, "match"]
+        row(precision, "pair", figure(taken * 1e3), "kornia / pair", figure(kornia / taken))
 
 
 def choice(arguments: argparse.Namespace) -> None:

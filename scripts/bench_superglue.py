@@ -4,6 +4,7 @@
     python scripts/bench_superglue.py speed --weights FOLDER     # the same, on the official weights
     python scripts/bench_superglue.py parity --weights FOLDER    # real pairs: same matches?
     python scripts/bench_superglue.py batches                    # pairs at once against one by one
+    python scripts/bench_superglue.py pair                       # images to matches, beside others
 
 FOLDER holds the user's own superpoint_v1.pth and superglue_outdoor.pth. Without it the weights are
 random. Times are medians of runs in turn, so that a busy machine slows all of them.
@@ -20,17 +21,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from matcher import datasets, features, images, weights
+from matcher import assets, datasets, features, images, methods, weights
 from matcher.extras import require
 from matcher.features.superpoint import SuperPointFrontEnd
 from matcher.methods.superglue import build
 from matcher.nn.pointsets import PointSet
 from matcher.nn.superglue import Config, SuperGlue, published_state
 from matcher.nn.superpoint import STRIDE
-from matcher.types import Image
+from matcher.types import Image, Matcher, Matches
 
 SIZE = (480, 640)
 
@@ -40,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=("speed", "parity", "batches"))
+    parser.add_argument("part", choices=("speed", "parity", "batches", "pair"))
     parser.add_argument("--weights", type=Path, help="folder with the official files")
     parser.add_argument("--keypoints", type=int, default=1024)
     parser.add_argument("--repeats", type=int, default=5)
@@ -48,7 +50,8 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.manual_seed(0)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
-    {"speed": speed, "parity": parity, "batches": batches}[arguments.part](arguments)
+    parts = {"speed": speed, "parity": parity, "batches": batches, "pair": whole_pair}
+    parts[arguments.part](arguments)
 
 
 @torch.inference_mode()
@@ -120,6 +123,50 @@ def parity(arguments: argparse.Namespace) -> None:
     print(f"descriptors: farthest {apart:.1e}")
     print(f"same partner: {share:.4%}")
     print(f"scores, farthest from float64: ours {ours:.1e}, transformers {theirs:.1e}")
+
+
+@torch.inference_mode()
+def whole_pair(arguments: argparse.Namespace) -> None:
+    """Time two descriptions and their matching, beside ALIKED + LightGlue and SuperPoint + SuperGlue.
+
+    LightGlue stops early as published, on ALIKED's fetched weights; SuperPoint and SuperGlue are
+    transformers', on random weights.
+    """
+    pair = photographs()
+    keypoints = {"device": "cpu", "max_keypoints": arguments.keypoints}
+    made = {
+        "superglue": methods.build("superglue", **keypoints),
+        "superglue bfloat16": methods.build("superglue", precision="bfloat16", **keypoints),
+        "aliked-lightglue": methods.build("aliked-lightglue", **keypoints),
+    }
+    network = superglue(arguments.weights)
+    twin = transformers_superglue(network)
+    detector = transformers_superpoint(superpoint(arguments))
+    images01 = torch.from_numpy(np.stack(pair))[:, None].expand(-1, 3, -1, -1)
+    points = [random_points(1, arguments.keypoints, seed) for seed in (0, 1)]
+
+    def theirs() -> None:
+        detector(images01)
+        transformers_match(twin, *points)
+
+    works = [partial(matches_of, method, pair) for method in made.values()]
+    seconds = in_turn([*works, theirs], arguments.repeats)
+    ours = seconds[0]
+    for name, taken in zip([*made, "superpoint + superglue"], seconds, strict=True):
+        print(f"{name:24}{taken * 1e3:8.0f} ms    ours / it {ours / taken:.3f}")
+
+
+def photographs() -> list[Image]:
+    """Read a pair of photographs at the size of the comparison."""
+    folder = assets.folder("data") / "images"
+    files = [folder / f"facade_{number}.jpg" for number in (0, 1)]
+    return [images.resize(images.grey(images.read(file)), SIZE) for file in files]
+
+
+def matches_of(method: Matcher, pair: Sequence[Image]) -> Matches:
+    """Describe and match two images."""
+    description0, description1 = method.describe(pair)
+    return method.match([(description0, description1)])[0]
 
 
 def superglue(folder: Path | None) -> SuperGlue:
