@@ -11,6 +11,7 @@ import torch
 
 import matcher
 from matcher import assets, features
+from matcher.cli import run as command
 from matcher.nn.pointsets import PointSet
 from matcher.synthesis import homographies, light
 from matcher.synthesis.photographs import Photographs
@@ -411,3 +412,36 @@ def test_an_objective_counts_the_images_of_a_batch_alike(photographs):
 
     assert isinstance(objective, Objective)
     torch.testing.assert_close(forward, backward, rtol=1e-3, atol=1e-3)
+
+
+def test_commands_draw_samples_and_train_a_model_that_matches(tmp_path, capsys):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for path in sorted((assets.folder("data") / "photos").glob("*.jpg"))[:3]:
+        (photos / path.name).write_bytes(path.read_bytes())
+    recipe = (assets.folder("models") / "loftr-light" / "recipe.toml").read_text()
+    tiny = "steps = 1\nsizes = [[64, 96]]\nbatch = 2\n"
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "recipe.toml").write_text(
+        recipe.replace("[training]\n", f"[training]\n{tiny}")
+    )
+    arguments = [str(tmp_path / "tiny"), "--photos", str(photos)]
+
+    drawn = command(["samples", *arguments, "--out", str(tmp_path / "sheet.png")])
+    trained = command(
+        ["train", *arguments, "--out", str(tmp_path / "out"), "--validation-pairs", "2", "--again"]
+    )
+
+    assert drawn == trained == 0
+    assert "synthetic: loss" in capsys.readouterr().out
+    assert (tmp_path / "sheet.png").stat().st_size > 10_000
+    assert not matcher.create("loftr", weights=tmp_path / "out", refine=False).untrained
+
+
+def test_too_few_photographs_are_an_error_with_their_number(tmp_path, capsys):
+    arguments = ["train", "loftr-light", "--photos", str(tmp_path), "--out", str(tmp_path / "out")]
+
+    assert command(arguments) == 1
+    assert "has 0 photographs named '*'; 2 are the least" in " ".join(
+        capsys.readouterr().err.split()
+    )
