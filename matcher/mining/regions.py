@@ -11,6 +11,7 @@ from scipy.sparse.csgraph import connected_components
 from matcher.mining.pair_file import Collection
 
 _LEAST_PHOTOGRAPHS = 6  # of a scene of which a part can be spared
+_LARGEST_PART = 0.1  # of the pairs; about as many again are dropped
 _LARGEST_SHARE = 1 / 3  # of a scene's photographs
 
 
@@ -23,7 +24,7 @@ def hold_out(collection: Collection, pairs: int) -> Collection:
 
     Args:
         collection: All pairs, however marked before.
-        pairs: To be held out in all; small scenes give fewer, or none.
+        pairs: To be held out in all, at most a tenth of what there is; small scenes give fewer, or none.
 
     Returns:
         The pairs that are left, in their order.
@@ -33,6 +34,7 @@ def hold_out(collection: Collection, pairs: int) -> Collection:
     """
     if pairs < 0:
         raise ValueError(f"pairs must not be negative, not {pairs}")
+    pairs = min(pairs, round(_LARGEST_PART * len(collection.pairs)))
     common = _common(collection)
     _, scenes = connected_components(common > 0, directed=False)
     taken: set[int] = set()
