@@ -94,6 +94,7 @@ def write(model: Model, folder: Path, made: Mapping[str, Any]) -> None:
         made: How it came about.
     """
     state = model.state()
+    folder.mkdir(parents=True, exist_ok=True)
     weights.save(state, folder / "weights.safetensors")
     recipe = {key: value for key, value in model.recipe.items() if key not in _OF_THE_START}
     recipe |= {"tensors_sha256": weights.digest(state)}
