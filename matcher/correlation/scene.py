@@ -37,7 +37,7 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 _SMALL = 1 << 15  # values of a scene below which float64 transforms cost next to nothing
-_CHUNK = 1 << 17  # complex values transformed at once: fits the second-level cache
+_CHUNK = 1 << 18  # complex values transformed at once: fits the second-level cache
 _TOLERANCE = 1e-5  # largest error of a score that float32 transforms may cause
 _ROUNDING = 4 * 2.0**-23  # error of float32 transforms over their root mean square, see tests
 _FLAT = 1e-13  # share of a window's power below which its variance is rounding
