@@ -142,7 +142,7 @@ def time_method(
             torch.cuda.reset_peak_memory_stats(device)
         describing = median_seconds(lambda: method.describe(pictures * batch), device)
         matching = median_seconds(lambda: method.match(views), device)
-        work = count_flops(lambda: method.match(method.describe(pictures) and views[:1]))
+        work = count_flops(lambda: match(method, method.describe(pictures)))
     memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
     seconds = (describing + matching) / batch
     return Speed(

@@ -170,7 +170,7 @@ def _run(contender: Contender, pictures: Sequence[Image], clock: _Clock) -> Matc
         return None
     if contender.refines:
         matches = found
-        found = clock.take("refine", lambda: matcher.refine(matches, *pictures))
+        found = clock.take("refine", lambda: matcher.refine(matches, pictures[0], pictures[1]))
     points = found.points0, found.points1
     clock.take("fit", lambda: fit_fundamental(*points))
     return found

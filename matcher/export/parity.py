@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from matcher import images
 from matcher.evaluation.runner import evaluate
 from matcher.evaluation.settings import Settings
 from matcher.evaluation.tables import ALL, table
-from matcher.types import Floats, Image, Matcher, Matches, Pair
+from matcher.types import Description, Floats, Image, Matcher, Matches, Pair
 
 SAME = 1.0  # pixels: two matches that lie nearer, in both images, are one match
 FARTHEST = 0.05  # pixels that one match may differ by
@@ -118,11 +119,11 @@ def _compare_pair(before: Matcher, after: Matcher, pair: Pair) -> _Difference:
     """Describe by both, match the first one's descriptions by both."""
     pictures = [_sized(image) for image in (pair.image0, pair.image1)]
     (described0, seconds0), (described1, seconds1) = (
-        _timed(lambda method=method: method.describe(pictures)) for method in (before, after)
+        _timed(partial(method.describe, pictures)) for method in (before, after)
     )
     views = [(described0[0], described0[1])]
     (found0, more0), (found1, more1) = (
-        _timed(lambda method=method: method.match(views)[0]) for method in (before, after)
+        _timed(partial(_match_one, method, views[0])) for method in (before, after)
     )
     sets = [
         ({tuple(point) for point in one.points.tolist()}, {tuple(p) for p in other.points.tolist()})
@@ -161,6 +162,10 @@ def _sized(path: object) -> Image:
     picture = images.read(path)
     height, width = picture.shape[:2]
     return images.resize(picture, _SETTINGS.working_size((height, width)))
+
+
+def _match_one(method: Matcher, view: tuple[Description, Description]) -> Matches:
+    return method.match([view])[0]
 
 
 def _timed(work: Callable[[], Result]) -> tuple[Result, float]:

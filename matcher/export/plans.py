@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -90,57 +90,60 @@ def make_plan(name: str, precision: str, options: Mapping[str, Any]) -> Plan:
     if name not in METHODS:
         raise ValueError(f"{name!r} cannot be exported; {' and '.join(METHODS)} can")
     method = methods.build(name, device="cpu", **options)
-    if _is_light(method):
-        describe, match = (
-            graphs.DescribeCells(method, Choice.min_contrast),
-            graphs.MatchCells(method),
-        )
-        limit, network = method.tokens, method.network
-    elif _is_modern(method):
-        describe, match = (
-            graphs.DescribeKeypoints(method.front_end),
-            graphs.MatchByTransport(method),
-        )
-        limit = method.front_end.options.max_keypoints
-        network = nn.ModuleList([method.front_end.network, method.network])
-    else:
-        raise ValueError(
-            f"{name} cannot be exported with these options: loftr is with preset 'light' and no "
-            "border, tile, scales or max_side, superglue with front end 'xfeat' and modern layers"
-        )
+    if isinstance(method, Loftr) and _is_light(method):
+        return _plan_cells(method, precision)
+    if isinstance(method, SuperGlueMatcher) and isinstance(method.network.context, Modern):
+        front_end = method.front_end
+        if isinstance(front_end, XFeatFrontEnd):
+            return _plan_keypoints(method, front_end, precision)
+    raise ValueError(
+        f"{name} cannot be exported with these options: loftr is with preset 'light' and no "
+        "border, tile, scales or max_side, superglue with front end 'xfeat' and modern layers"
+    )
+
+
+def _is_light(method: Loftr) -> bool:
+    """Tell whether we have the graphs of a detector-free method."""
+    plain = method.options.max_side is None and not method.border
+    return plain and isinstance(method.network, LoftrLight)
+
+
+def _plan_cells(method: Loftr, precision: str) -> Plan:
+    network = cast(LoftrLight, method.network)
     facts = Facts(
-        method=name,
+        method="loftr",
         precision=precision,
         threshold=method.threshold,
-        limit=limit or _LARGEST,
+        limit=method.tokens or _LARGEST,
         channels=xfeat.CHANNELS,
-        listed=name == "superglue",
-        grey="mean" if name == "superglue" else "luma",
+        listed=False,
+        grey="luma",
         weights=weights.digest(network.state_dict()),
-        licence=getattr(method, "licence", ""),
+        licence="",
         untrained=method.untrained,
         version=matcher.__version__,
     )
-    return Plan(method, (_describing(describe, facts.limit), _matching(match)), facts)
+    describe = _describing(graphs.DescribeCells(method, Choice.min_contrast), facts.limit)
+    return Plan(method, (describe, _matching(graphs.MatchCells(method))), facts)
 
 
-def _is_light(method: Matcher) -> TypeGuard[Loftr]:
-    """Tell the detector-free method whose graphs we have."""
-    return (
-        isinstance(method, Loftr)
-        and isinstance(method.network, LoftrLight)
-        and method.options.max_side is None
-        and not method.border
+def _plan_keypoints(method: SuperGlueMatcher, front_end: XFeatFrontEnd, precision: str) -> Plan:
+    networks = nn.ModuleList([front_end.network, method.network])
+    facts = Facts(
+        method="superglue",
+        precision=precision,
+        threshold=method.threshold,
+        limit=front_end.options.max_keypoints or _LARGEST,
+        channels=xfeat.CHANNELS,
+        listed=True,
+        grey="mean",
+        weights=weights.digest(networks.state_dict()),
+        licence=method.licence,
+        untrained=method.untrained,
+        version=matcher.__version__,
     )
-
-
-def _is_modern(method: Matcher) -> TypeGuard[SuperGlueMatcher]:
-    """Tell the keypoint method whose graphs we have."""
-    return (
-        isinstance(method, SuperGlueMatcher)
-        and isinstance(method.front_end, XFeatFrontEnd)
-        and isinstance(method.network.context, Modern)
-    )
+    describe = _describing(graphs.DescribeKeypoints(front_end), facts.limit)
+    return Plan(method, (describe, _matching(graphs.MatchByTransport(method))), facts)
 
 
 def _describing(module: nn.Module, limit: int) -> Part:

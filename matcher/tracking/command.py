@@ -135,7 +135,7 @@ def _screen(video: Path | None, window: bool) -> Iterator[Any]:
             writer.write(picture)
         if window:
             cv2.imshow("matcher watch", picture)
-            return (cv2.waitKey(1) & 0xFF) != ord("q")
+            return bool((cv2.waitKey(1) & 0xFF) != ord("q"))
         return True
 
     try:

@@ -73,10 +73,10 @@ def _predicted(found: Matches, others: Points, image1: Image) -> Points:
 def _allowed(points: Points, image: Image, mask: Mask | None) -> NDArray[np.bool_]:
     """Tell which points lie inside, off the edges, and where the mask allows."""
     height, width = image.shape
-    inside: NDArray[np.bool_] = ((points > 1) & (points < [width - 2, height - 2])).all(axis=1)
+    inside = np.asarray(((points > 1) & (points < [width - 2, height - 2])).all(axis=1))
     if mask is not None:
         columns, rows = np.clip(np.rint(points), 0, [width - 1, height - 1]).astype(np.int64).T
-        inside &= mask[rows, columns]
+        inside = inside & mask[rows, columns]
     return inside
 
 

@@ -24,7 +24,7 @@ def frames(source: str | Path | int) -> Iterator[Image]:
     """
     text = str(source)
     if not text.isdigit():
-        path = Path(source)
+        path = Path(text)
         if not path.exists():
             raise FileNotFoundError(f"no folder, video or camera {text!r}")
         if path.is_dir():

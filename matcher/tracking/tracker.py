@@ -230,10 +230,11 @@ class Tracker:
 
     def _fit(self, anchor: View, view: View, matches: Matches) -> Fit[Any]:
         """Fit what matches should agree with, in the pixels of the frames."""
-        points = anchor.in_frame(matches.points0), view.in_frame(matches.points1)
+        points0, points1 = anchor.in_frame(matches.points0), view.in_frame(matches.points1)
         if self.camera is None:
-            return fit_homography(*points)
-        return fit_pose(*map(self.camera.ideal, points), *[self.camera.intrinsics] * 2)
+            return fit_homography(points0, points1)
+        ideal0, ideal1 = self.camera.ideal(points0), self.camera.ideal(points1)
+        return fit_pose(ideal0, ideal1, self.camera.intrinsics, self.camera.intrinsics)
 
     def _settle(self, view: View, link: _Link) -> Tracked:
         """Follow the anchor's points, and decide whether the frame becomes an anchor."""
