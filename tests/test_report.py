@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image as PilImage
 
+from matcher import cli
 from matcher.evaluation import charts, curves, pictures, readme, report, tables
 from matcher.evaluation.records import Kind, Outcome, Record, Score
 from matcher.evaluation.runner import evaluate, read_evaluation
@@ -355,3 +356,25 @@ def test_new_figures_are_measured(made):
     assert figures["covered area"]["value"] > 20
     assert abs(figures["bias x px"]["value"]) < 0.2
     assert "recall@3" not in figures  # a function describes no points
+
+
+def test_the_commands_write_the_report_and_put_it_into_a_document(tmp_path, texture, capsys):
+    large = texture(120, 160, 0, 2.0)
+    PilImage.fromarray(large[8:104, 8:136]).save(tmp_path / "a.png")
+    PilImage.fromarray(large[12:108, 0:128]).save(tmp_path / "b.png")
+    pairs = tmp_path / "mine.toml"
+    pairs.write_text(f'[[pair]]\nimage0 = "a.png"\nimage1 = "b.png"\nH_0to1 = {SHIFT.tolist()}\n')
+    out, document = tmp_path / "out", tmp_path / "README.md"
+    document.write_text(f"{readme.BEGIN}\n{readme.END}\n")
+
+    codes = [
+        cli.run(["evaluate", str(pairs), "--methods", "ncc", "--out", str(out)]),
+        cli.run(["report", str(out)]),
+        cli.run(["report", str(out), "--readme", str(document)]),
+    ]
+
+    assert codes == [0, 0, 0]
+    assert len(list((out / "pictures").iterdir())) == 1
+    assert "ncc + refine" in (out / "index.html").read_text("utf-8")
+    assert "| ncc + refine |" in document.read_text("utf-8")
+    assert "1 pairs, 1 methods, 0 failed" in capsys.readouterr().out
