@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -203,8 +204,10 @@ def show(data: bytes, name: str, long_side: int) -> Shown:
     if len(data) > MOST_BYTES:
         raise ImageError(f"the file has more than {MOST_BYTES >> 20} MiB")
     try:
-        with PilImage.open(io.BytesIO(data)) as opened:  # reads the header only
-            width, height = opened.size
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PilImage.DecompressionBombWarning)  # refused below
+            with PilImage.open(io.BytesIO(data)) as opened:  # reads the header only
+                width, height = opened.size
     except (OSError, SyntaxError, PilImage.DecompressionBombError):
         width = height = 0  # for the reader below, which says why
     if width * height > MOST_PIXELS:
