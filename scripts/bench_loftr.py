@@ -145,15 +145,15 @@ def light(arguments: argparse.Namespace) -> None:
         described = method.describe(pair)
         works[precision, "describe"] = partial(method.describe, pair[:1])
         works[precision, "match"] = partial(method.match, [(described[0], described[1])])
-    works["float32", "kornia"] = partial(kornia_matches, other, pair)
-    seconds = dict(zip(works, in_turn(list(works.values()), arguments.repeats), strict=True))
+    timed = [*works.values(), partial(kornia_matches, other, pair)]
+    *ours, kornia = in_turn(timed, arguments.repeats)
+    seconds = dict(zip(works, ours, strict=True))
     top = gemm_peak()
     row("", "", "ms", "GFLOP", "of GEMM peak")
     for (precision, name), work in works.items():
         taken, operations = seconds[precision, name], flops(work)
         share = f"{operations / taken / top:.0%}" if precision == "float32" else ""
         row(precision, name, figure(taken * 1e3), figure(operations / 1e9), share)
-    kornia = seconds["float32", "kornia"]
     for precision in ("float32", "bfloat16"):
         taken = 2 * seconds[precision, "describe"] + seconds[precision, "match"]
         row(precision, "pair", figure(taken * 1e3), "kornia / pair", figure(kornia / taken))
@@ -200,7 +200,7 @@ def same_weights() -> tuple[Loftr, nn.Module]:
     config["match_coarse"]["thr"] = 0.0
     other = kornia.LoFTR(pretrained=None, config=config).eval()
     network = LoFTR()
-    network.load_state_dict(published_state(other.state_dict()))
+    network.load_state_dict(published_state(other.state_dict(), network.config))
     options = Options(preset="official-outdoor", threshold=0.0)
     return Loftr(network.prepare(), options, torch.device("cpu"), untrained=True), other
 

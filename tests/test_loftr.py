@@ -13,11 +13,12 @@ import pytest
 import torch
 
 import matcher
-from matcher import assets, images, methods, refine
+from matcher import assets, images, methods, refine, weights
 from matcher.methods import _tiles
 from matcher.methods.loftr import PRESETS, Loftr, Options
 from matcher.nn import fine
 from matcher.nn.loftr import INDOOR_NEW, OPTIMAL_TRANSPORT, OUTDOOR, Config, LoFTR, linear_attention
+from matcher.nn.positions import sinusoidal
 from matcher.types import Description, Matches
 
 SMALL = Config(dims=(8, 12, 16), heads=2, layers=1)
@@ -209,7 +210,8 @@ def checkpoint(tmp_path, state, name="file.ckpt"):
 def test_a_published_checkpoint_loads_with_its_own_config(tmp_path, preset, config):  # CTF-14
     state = LoFTR(config).state_dict()
     wrapped = {f"matcher.{name}": value for name, value in state.items()}
-    wrapped["matcher.pos_encoding.pe"] = torch.zeros(1, 256, 256, 256)[:, :, :1, :1]
+    released = config.positions == "released"
+    wrapped["matcher.pos_encoding.pe"] = sinusoidal(6, 9, 256, released=released)[None]
 
     method = methods.build(
         "loftr", preset=preset, weights=checkpoint(tmp_path, wrapped), device="cpu"
@@ -252,6 +254,27 @@ def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, change, message):  
         methods.build(
             "loftr", preset="official-outdoor", weights=checkpoint(tmp_path, state), device="cpu"
         )
+
+
+@pytest.mark.parametrize(
+    ("preset", "trained"), [("official-indoor", "fixed"), ("official-indoor-new", "released")]
+)
+def test_weights_of_other_positions_are_refused(tmp_path, preset, trained):  # CTF-13
+    table = sinusoidal(6, 9, 256, released=trained == "released")[None]
+    state = {**LoFTR().state_dict(), "pos_encoding.pe": table}
+
+    with pytest.raises(ValueError, match="these weights were trained with other positions than"):
+        methods.build("loftr", preset=preset, weights=checkpoint(tmp_path, state), device="cpu")
+
+
+def test_a_folder_whose_weights_changed_is_refused(tmp_path):  # CTF-13
+    state = {"a": torch.zeros(2)}
+    weights.save(state, tmp_path / "weights.safetensors")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(f'tensors_sha256 = "{weights.digest({"a": torch.ones(2)})}"\n[network]\n')
+
+    with pytest.raises(ValueError, match="safetensors is not what recipe.toml was written for"):
+        methods.build("loftr", weights=tmp_path, device="cpu")
 
 
 def test_a_published_preset_asks_for_its_file():

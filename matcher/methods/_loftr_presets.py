@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ class Preset:
         border: Cells along the edges of both images that never match.
         tokens: Most cells an image that are looked at; None for all.
         file: The checkpoint that the user brings; empty where the package has the weights.
+        published: What that checkpoint was trained as; None where the package has the weights.
     """
 
     make: Callable[[], loftr.LoFTR | loftr_light.LoftrLight]
@@ -34,6 +36,7 @@ class Preset:
     border: int = 0
     tokens: int | None = None
     file: str = ""
+    published: loftr.Config | None = None
 
 
 def _folder() -> Path:
@@ -51,7 +54,8 @@ def _recipe(folder: Path) -> dict[str, Any]:
 
 def _published(config: loftr.Config, file: str) -> Preset:
     """Make the preset of a published checkpoint: the authors' threshold and border."""
-    return Preset(lambda: loftr.LoFTR(config), threshold=0.2, border=2, file=file)
+    make = functools.partial(loftr.LoFTR, config)
+    return Preset(make, threshold=0.2, border=2, file=file, published=config)
 
 
 PRESETS: Mapping[str, Preset] = {
@@ -77,11 +81,11 @@ def start_weights(preset: str, weights: str | Path) -> Mapping[str, Tensor]:
             are not those of its recipe.
         FileNotFoundError: The file, or the folder's recipe, is missing.
     """
-    file = PRESETS[preset].file
-    if file and weights == "default":
-        raise ValueError(f"preset {preset!r} needs weights=FILE: {file}")
-    if file:
-        return loftr.published_state(state_dict(weights))
+    chosen = PRESETS[preset]
+    if chosen.file and weights == "default":
+        raise ValueError(f"preset {preset!r} needs weights=FILE: {chosen.file}")
+    if chosen.published is not None:
+        return loftr.published_state(state_dict(weights), chosen.published)
     folder = _folder() if weights == "default" else Path(weights).expanduser()
     if folder.is_dir():
         return _trained(folder)

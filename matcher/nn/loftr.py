@@ -285,11 +285,24 @@ class LoFTR(nn.Module):
         return expected_offset(scores, side) * ResNetFPN.fine_stride
 
 
-def published_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def published_state(state: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
     """Give a published checkpoint (the authors' or kornia's) the names of `LoFTR`.
 
     The prefix `matcher.` of training wrappers is stripped, and the table of positions, which is
     computed, left out.
+
+    Raises:
+        ValueError: The file has a table of positions, and it is not that of the config: the
+            weights would load, and match badly.
     """
     named = {name.removeprefix("matcher."): value for name, value in state.items()}
-    return {name: value for name, value in named.items() if name != "pos_encoding.pe"}
+    table = named.pop("pos_encoding.pe", None)  # (1, C, H, W)
+    if table is not None:
+        _, channels, height, width = table.shape
+        wanted = sinusoidal(height, width, channels, released=config.positions == "released")
+        if not torch.allclose(table[0].float(), wanted, atol=1e-4):
+            raise ValueError(
+                f"these weights were trained with other positions than {config.positions!r}: "
+                "official-indoor-new has 'fixed' ones, all other published weights 'released' ones"
+            )
+    return named
