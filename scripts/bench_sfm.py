@@ -1,0 +1,177 @@
+"""Reconstruct scenes with known cameras by several methods, and print how well and how fast.
+
+    python scripts/bench_sfm.py FOLDER ... [--methods superglue,loftr,sift] [--merging] [--out DIR]
+
+A scene is a folder with `images/` and `cameras.json` (by image name: width, height, K, R and t of
+camera_from_world). Cameras are given to every method; models are aligned to the known centres.
+`colmap-sift` is pycolmap's own pipeline: its SIFT, its matcher, its verification, the same mapper.
+`+ as found` leaves out the placing of tracks by correlation. With `--merging`, the matches of one
+semi-dense method become tracks by merging, and by rounding to grids of 1 and 4 pixels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from matcher import terminal
+from matcher.extras import require
+from matcher.geometry.two_view import Pose
+from matcher.sfm.accuracy import compare_cameras
+from matcher.sfm.cameras import Camera, cameras_of
+from matcher.sfm.database import write_database
+from matcher.sfm.distribution import Alone
+from matcher.sfm.frontend import FrontEnd, MethodChoice
+from matcher.sfm.mapping import MapOptions, Model, make_models
+from matcher.sfm.pairs import exhaustive
+from matcher.sfm.photos import list_photos
+from matcher.sfm.pipeline import Settings, Stages, reconstruct, tie
+from matcher.sfm.sharpening import sharpen
+from matcher.sfm.tracks import MergeOptions, build_tracks
+from matcher.types import Matches
+
+MAPPING = MapOptions(keep_intrinsics=True, threads=1)
+
+
+def main() -> None:
+    """Print a table for the scenes, or one for the ways of merging."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("scenes", type=Path, nargs="+")
+    parser.add_argument("--methods", default="superglue,loftr,sift,colmap-sift")
+    parser.add_argument("--merging", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("runs/sfm"))
+    given = parser.parse_args()
+    require("pycolmap", "the comparison").logging.minloglevel = 2
+    rows: list[dict[str, str]] = []
+    for scene in given.scenes:
+        for name in given.methods.split(","):
+            out = given.out / scene.name / name
+            rows += _merged(scene, name, out) if given.merging else _mapped(scene, name, out)
+            print(rows[-1], flush=True)
+    terminal.print_table(rows)
+
+
+def _truth(scene: Path) -> tuple[dict[str, Pose], dict[str, Camera]]:
+    known = json.loads((scene / "cameras.json").read_text())
+    poses = {name: Pose(np.array(each["R"]), np.array(each["t"])) for name, each in known.items()}
+    cameras = {
+        name: Camera.pinhole((each["height"], each["width"]), np.array(each["K"]))
+        for name, each in known.items()
+    }
+    return poses, cameras
+
+
+def _mapped(scene: Path, name: str, out: Path) -> list[dict[str, str]]:
+    """Run a method, sharp and as found."""
+    poses, cameras = _truth(scene)
+    if name == "colmap-sift":
+        start = time.perf_counter()
+        models = _colmap(scene, cameras, out)
+        return [_row(scene, name, models, poses, time.perf_counter() - start)]
+    rows = []
+    for label, sharp in ((name, True), (f"{name} + as found", False)):
+        settings = Settings(MethodChoice(name), sharpen=sharp, mapping=MAPPING)
+        if not sharp:  # what is not sharp needs the usual threshold
+            settings = replace(settings, verify=settings.found)
+        start = time.perf_counter()
+        result = reconstruct(scene / "images", out, settings, cameras=cameras)
+        rows.append(_row(scene, label, result.models, poses, time.perf_counter() - start))
+    return rows
+
+
+def _colmap(scene: Path, cameras: dict[str, Camera], out: Path) -> list[Model]:
+    """Run pycolmap's own SIFT pipeline with the same cameras and mapper."""
+    pycolmap = require("pycolmap", "the comparison")
+    out.mkdir(parents=True, exist_ok=True)
+    database = out / "colmap.db"
+    database.unlink(missing_ok=True)
+    first = next(iter(cameras.values()))
+    reader = pycolmap.ImageReaderOptions()
+    reader.camera_model = "PINHOLE"
+    reader.camera_params = ",".join(map(str, first.params))
+    mode = pycolmap.CameraMode.SINGLE
+    pycolmap.extract_features(database, scene / "images", camera_mode=mode, reader_options=reader)
+    pycolmap.match_exhaustive(database)
+    return make_models(database, scene / "images", out / "sparse", MAPPING)
+
+
+def _row(
+    scene: Path, label: str, models: Sequence[Model], poses: dict[str, Pose], seconds: float
+) -> dict[str, str]:
+    if not models:
+        return {"scene": scene.name, "method": label, "registered": f"0/{len(poses)}"}
+    model = models[0]
+    accuracy, summary = compare_cameras(model, poses), model.summary
+    return {
+        "scene": scene.name,
+        "method": label,
+        "registered": f"{accuracy.registered}/{accuracy.total}",
+        "centre median / largest": f"{accuracy.centre_median:.4f} / {accuracy.centre_largest:.4f}",
+        "rotation ° median / largest": f"{accuracy.rotation_median:.4f} / "
+        f"{accuracy.rotation_largest:.4f}",
+        "points": f"{summary['points']}",
+        "track length": f"{summary['track length']:.2f}",
+        "reprojection px": f"{summary['reprojection error px']:.3f}",
+        "s": f"{seconds:.1f}",
+    }
+
+
+def _merged(scene: Path, name: str, out: Path) -> list[dict[str, str]]:
+    """Make tracks of one method's matches in several ways."""
+    poses, cameras = _truth(scene)
+    photos = list_photos(scene / "images")
+    front_end = FrontEnd(photos, out, MethodChoice(name))
+    stages = Stages(front_end, Alone(front_end))
+    pairs = exhaustive([photo.name for photo in photos])
+    stages.describe()
+    stages.match(pairs)
+    kept = cameras_of(photos, known=cameras)
+    by_name = {p.name: kept[0][i] for p, i in zip(photos, kept[1], strict=True)}
+    geometries = stages.verify(pairs, by_name, Settings().found)
+    found = {
+        pair: front_end.found(pair).select(each.inliers)
+        for pair, each in geometries.items()
+        if not each.rejection
+    }
+    ways: dict[str, tuple[dict[tuple[str, str], Matches], float]] = {
+        "merged within 2 px": (found, 2.0),
+        "rounded to 1 px": (_rounded(found, 1), 0.0),
+        "rounded to 4 px": (_rounded(found, 4), 0.0),
+    }
+    rows = []
+    for label, (matches, radius) in ways.items():
+        tracks = build_tracks(matches, list(front_end.photos), MergeOptions(radius))
+        sharp = sharpen(tracks, front_end.place)
+        for more, each in (("", tracks), (" + placed", sharp)):
+            start = time.perf_counter()
+            options = Settings().verify if more else Settings().found
+            tied = tie(each, pairs, kept, front_end.long_side, options)
+            path = out / f"{label}{more}.db"
+            path.unlink(missing_ok=True)
+            write_database(path, tied)
+            models = make_models(path, scene / "images", out / "merging", MAPPING)
+            row = _row(scene, f"{name}, {label}{more}", models, poses, time.perf_counter() - start)
+            rows.append({**row, "tracks before mapping": f"{each.mean_length:.2f}"})
+    return rows
+
+
+def _rounded(found: dict[tuple[str, str], Matches], step: float) -> dict[tuple[str, str], Matches]:
+    """Round both ends of all matches to a grid, as peers do."""
+    return {
+        pair: replace(
+            each,
+            points0=(np.round(each.points0 / step) * step).astype(np.float32),
+            points1=(np.round(each.points1 / step) * step).astype(np.float32),
+        )
+        for pair, each in found.items()
+    }
+
+
+if __name__ == "__main__":
+    main()
