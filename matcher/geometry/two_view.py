@@ -244,7 +244,7 @@ def triangulate(rays0: Matrix, rays1: Matrix, pose: Pose) -> Matrix:
         ]
         in_front = gaps[0] < np.minimum.reduce(gaps[1:])
         points1 = weight * (pose.translation + along0) + (1 - weight) * along1
-    return np.where(in_front[:, None], (points1 - pose.translation) @ pose.rotation, np.nan)
+        return np.where(in_front[:, None], (points1 - pose.translation) @ pose.rotation, np.nan)
 
 
 def covered_area(points: ArrayLike, size: tuple[int, int]) -> float:
