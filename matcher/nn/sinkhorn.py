@@ -26,6 +26,7 @@ LOWEST = -1e30  # stands for log 0 where arithmetic goes on: unlike -inf it neve
 SPAN = 10  # scaling steps between two looks at the range: a look waits for the GPU
 SAFE_LOG = 20.0  # scalings stay within exp(-20) and exp(20), so sums within 1e-9 and 1e9
 TINY = 1e-30  # of the matrix, what is left out: invisible in such sums
+NEGLIGIBLE_LOG = -80.0  # below the logarithm of that: what is less, is computed as this
 SOLVER_STEPS = 200  # at most, for the linear system of the gradient
 
 
@@ -186,15 +187,23 @@ def _log_steps(problem: _Problem, columns: Tensor, steps: int) -> tuple[Tensor, 
 
 def _potential(log_sums: Tensor, log_terms: Tensor, axis: int) -> Tensor:
     """Find what to add so that the terms sum as they should; 0 for what takes no part."""
-    missing = log_sums - torch.logsumexp(log_terms, axis)
+    missing = log_sums - _log_sum_exp(log_terms, axis)
     return missing.masked_fill(log_sums == LOWEST, 0)
+
+
+def _log_sum_exp(log_terms: Tensor, axis: int) -> Tensor:
+    """Do what `torch.logsumexp` does without denormals, which take it ten times as long."""
+    top = log_terms.detach().amax(axis, keepdim=True)
+    sums = (log_terms - top).clamp_min(NEGLIGIBLE_LOG).exp().sum(axis)
+    return sums.log() + top.squeeze(axis)
 
 
 class _Kernel:
     """The matrix exp(scores + f + g), its potentials f and g absorbed, and its further scaling."""
 
     def __init__(self, problem: _Problem, rows: Tensor, columns: Tensor) -> None:
-        self.matrix = _flushed(_assign(problem.log_kernel, rows, columns).exp_())
+        scaled = _assign(problem.log_kernel, rows, columns)
+        self.matrix = _flushed(scaled.clamp_min_(NEGLIGIBLE_LOG).exp_())
         self.absent0 = (problem.log_rows == LOWEST).to(self.matrix)[..., None]
         self.absent1 = (problem.log_columns == LOWEST).to(self.matrix)[..., None]
         self.sums0 = problem.log_rows.exp()[..., None] + self.absent0

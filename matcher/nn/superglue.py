@@ -146,7 +146,10 @@ class SuperGlue(nn.Module):
         columns_last = sinkhorn(scores, self.dustbin, steps, mask0, mask1).log_assignment
         if self.config.architecture == "published":
             return columns_last
-        rows_last = sinkhorn(scores.mT, self.dustbin, steps, mask1, mask0).log_assignment.mT
+        rows_last = sinkhorn(scores.mT, self.dustbin, steps, mask1, mask0).log_assignment
+        rows_last = (
+            rows_last.mT.contiguous()
+        )  # in one order of memory, or the sum takes ten times as long
         both = torch.logaddexp(columns_last.clamp_min(LOWEST), rows_last.clamp_min(LOWEST))
         return (both - math.log(2)).masked_fill(columns_last == -math.inf, -math.inf)
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from matcher.nn.assignment import dual_softmax
 from matcher.nn.pointsets import PointSet, Side, State
 from matcher.nn.positions import normalise_points
+from matcher.nn.sinkhorn import NEGLIGIBLE_LOG
 from matcher.nn.sinkhorn import LOWEST
 from matcher.nn.transformer import Config, Context
 
@@ -78,7 +79,8 @@ class Modern(Context):
         odds0, odds1 = head.matchable(side0.tokens), head.matchable(side1.tokens)
         similarity = head.similarity(side0.tokens, side1.tokens)
         plan = dual_softmax(similarity, side0.mask, side1.mask)
-        matches = torch.einsum("bm,bmn,bn->b", odds0.sigmoid(), plan.exp(), odds1.sigmoid())
+        likely = plan.clamp_min(NEGLIGIBLE_LOG).exp()
+        matches = torch.einsum("bm,bmn,bn->b", odds0.sigmoid(), likely, odds1.sigmoid())
         gates = odds0[:, :, None] + odds1[:, None, :]
         plan = plan.clamp_min(LOWEST)  # padding, which counts for nothing: 0 times -inf is no number
         return self.temperature * plan + gates + matches.log()[:, None, None]
