@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _ENDINGS = {".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp"}
 _HELD_OUT = 10  # every tenth photograph is for validation
 _LOOK_PAIRS = 48  # of the looks during the run; the first and the last take all
+_MINED_SHARE = 0.4  # of the pairs, where those of the photographs themselves are mined
 _VALIDATION_SEED = 10_000
 
 
@@ -34,6 +35,9 @@ def train(
     real: Annotated[
         Path | None, typer.Option(exists=True, help="Pairs made by `matcher mine`.")
     ] = None,
+    mine: Annotated[
+        bool, typer.Option(help="Mine pairs of PHOTOS first, and learn from them too.")
+    ] = False,
     minutes: Annotated[float | None, typer.Option(help="Budget; else the recipe's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Else the recipe's.")] = None,
     again: Annotated[
@@ -47,11 +51,15 @@ def train(
     from matcher.training import models
     from matcher.training.loop import Run
 
-    with terminal.working("reading photographs"):
+    with terminal.working(f"loading {model}"):
         made = models.load(model, again=again, minutes=minutes, seed=seed)
         place = choose_device(device)
         made.objective.to(place)
         paths = _photographs(photos, names)
+    if mine:
+        real = _mined(photos, names, out)
+        made = models.with_real(made, _MINED_SHARE)
+    with terminal.working("reading photographs"):
         learning = _samples(made, paths[1], real, place)
         checks = _checks(made, paths[0], real, place)
     before = _figures(made, checks, validation_pairs)
@@ -103,6 +111,16 @@ def samples(
     paths = _photographs(photos, names)[1]
     drawn, random = with_seed(_samples(made, paths, real, torch.device("cpu")), made.settings.seed)
     terminal.finish("samples", [draw_sheet(drawn, random, out)])
+
+
+def _mined(photos: Path, names: str, out: Path) -> Path:
+    """Mine pairs of the photographs, once a run, by the method that needs no fetched weights."""
+    from matcher.mining.command import mine
+
+    path = out / "pairs.npz"
+    if not path.is_file():
+        mine([photos], path, names, teacher="superglue", held_out=10)
+    return path
 
 
 def _photographs(folder: Path, names: str) -> tuple[list[Path], list[Path]]:

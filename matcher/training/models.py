@@ -16,7 +16,7 @@ from matcher import assets, storage, weights
 from matcher.nn import loftr_light, superglue, xfeat
 from matcher.training import settings as training
 from matcher.training.objectives import Cells, Keypoints, Objective
-from matcher.training.settings import Settings
+from matcher.training.settings import Mix, Settings
 
 METHODS = ("superglue", "loftr")
 
@@ -83,6 +83,14 @@ def load(folder: str | Path, *, again: bool = False, **changes: Any) -> Model:
     return Model(
         path.parent.name, recipe, Objective(make(recipe, settings, state), settings), settings
     )
+
+
+def with_real(model: Model, share: float) -> Model:
+    """Let a share of the pairs be real; the other kinds keep their proportion."""
+    mix = model.settings.mix
+    left = (1 - share) / (1 - mix.real)
+    mix = Mix(scenes=left * mix.scenes, unrelated=left * mix.unrelated, real=share)
+    return replace(model, settings=replace(model.settings, mix=mix))
 
 
 def write(model: Model, folder: Path, made: Mapping[str, Any]) -> None:
