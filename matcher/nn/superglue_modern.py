@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from matcher.nn.assignment import dual_softmax
 from matcher.nn.pointsets import PointSet, Side, State
 from matcher.nn.positions import normalise_points
-from matcher.nn.sinkhorn import NEGLIGIBLE_LOG
-from matcher.nn.sinkhorn import LOWEST
+from matcher.nn.sinkhorn import LOWEST, NEGLIGIBLE_LOG
 from matcher.nn.transformer import Config, Context
 
 
@@ -82,7 +81,7 @@ class Modern(Context):
         likely = plan.clamp_min(NEGLIGIBLE_LOG).exp()
         matches = torch.einsum("bm,bmn,bn->b", odds0.sigmoid(), likely, odds1.sigmoid())
         gates = odds0[:, :, None] + odds1[:, None, :]
-        plan = plan.clamp_min(LOWEST)  # padding, which counts for nothing: 0 times -inf is no number
+        plan = plan.clamp_min(LOWEST)  # padding: 0 times -inf is no number
         return self.temperature * plan + gates + matches.log()[:, None, None]
 
     def _sure(self, side: Side, depth: int) -> Tensor:
