@@ -161,3 +161,60 @@ def test_a_picture_that_fails_leaves_no_file(tmp_path):
     with pytest.raises(ValueError, match="bogus"):
         plots.draw_keypoints(np.zeros((9, 9)), np.zeros((0, 2)), tmp_path / "x.bogus")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5000])
+def test_epipolar_lines_of_any_number_of_matches_are_drawn(tmp_path, count):
+    image0, image1 = np.full((60, 80), 90, np.uint8), np.full((90, 70), 90, np.uint8)
+    sideways = np.array([[0, 0, 0], [0, 0, -1], [0, 1, 0]])  # pairs lie at one height
+
+    path = plots.draw_epipolar_lines(
+        image0, image1, matches_between(count, (60, 80), (90, 70)), sideways, tmp_path / "e.png"
+    )
+
+    assert path.stat().st_size > 0
+
+
+def test_an_epipolar_line_runs_at_the_height_of_its_partner():
+    lines = np.array([[0.0, 1, -30], [1, 0, -20], [0, 0, 1], [0, 1, -500]])
+
+    chords = plots._chords(lines, (60, 80))
+
+    np.testing.assert_allclose(np.sort(chords[0], axis=0), [[-0.5, 30], [79.5, 30]])
+    np.testing.assert_allclose(np.sort(chords[1], axis=0), [[20, -0.5], [20, 59.5]])
+    assert np.isnan(chords[2:]).all()
+
+
+def test_an_overlay_puts_each_pixel_where_the_homography_says(texture):
+    image = texture(60, 80).astype(np.float32) / 255
+    shift = np.array([[1.0, 0, 7], [0, 1, -5], [0, 0, 1]])
+
+    warped, inside = plots._warped(image, shift, (60, 80))
+
+    np.testing.assert_allclose(warped[:54, 8:], image[5:59, 1:73], atol=1e-5)
+    assert inside[:54, 8:].all()
+    assert not inside[:, :6].any()
+    assert not inside[57:].any()
+
+
+@pytest.mark.parametrize(("shift", "differs"), [(0, False), (7, True), (10_000, False)])
+def test_overlays_are_grey_where_both_agree_and_where_only_one_is(
+    tmp_path, texture, shift, differs
+):
+    matrix = np.array([[1.0, 0, shift], [0, 1, 0], [0, 0, 1]])
+
+    path = plots.draw_overlay(texture(60, 80), texture(60, 80), matrix, tmp_path / "o.png")
+
+    colours = np.ptp(pixels_of(path)[200:1000, 200:-200], axis=2)
+    assert (colours.max() > 60) == differs
+
+
+def test_matrices_of_another_shape_are_refused(tmp_path):
+    image = np.zeros((9, 9))
+    with pytest.raises(ValueError, match=r"fundamental must be \(3, 3\), not \(2, 3\)"):
+        plots.draw_epipolar_lines(
+            image, image, Matches.empty(), np.ones((2, 3)), tmp_path / "e.png"
+        )
+    with pytest.raises(ValueError, match=r"pixels1_from_pixels0 must be \(3, 3\) with an inverse"):
+        plots.draw_overlay(image, image, np.ones((3, 3)), tmp_path / "o.png")
+    assert list(tmp_path.iterdir()) == []
