@@ -195,3 +195,39 @@ def show(
     if ply is not None:
         written.append(pictures.write_ply(found, ply))
     terminal.finish(f"{len(found.views)} images", written)
+
+
+@app.command()
+def locate(
+    model: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="A model's folder.")],
+    images: ImageFolder,
+    query: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The new image.")],
+    method: Method = "superglue",
+    views: Annotated[int, typer.Option(min=1, help="Images of the model to match with.")] = 20,
+    device: Device = "auto",
+    option: OptionItems = [],  # noqa: B006  typer copies it
+) -> None:
+    """Find where a new image was taken; exit with 1 if that cannot be told."""
+    from matcher import images as pictures
+    from matcher import methods
+    from matcher.sfm.cameras import cameras_of
+    from matcher.sfm.localisation import best_views, localise
+    from matcher.sfm.mapping import read_model
+    from matcher.sfm.photos import Photo
+
+    known = read_model(model)
+    names = best_views(known, views)
+    (camera,), _ = cameras_of([Photo(query.name, query)])
+    with terminal.working(f"matching with {len(names)} images"):
+        made = methods.build(method, device=device, **fields_from(option))
+        loaded = {name: pictures.grey(pictures.read(images / name)) for name in names}
+        new = pictures.grey(pictures.read(query))
+        found = localise(made, new, camera, known, loaded)
+    if found.pose is not None:
+        place = found.pose.inverse.translation.tolist()
+        terminal.print_table(
+            [{axis: f"{value:.4f}" for axis, value in zip("xyz", place, strict=True)}]
+        )
+    count = f"{int(found.inliers.sum())} of {len(found.points)} matches with points agree"
+    terminal.finish(found.reason or count)
+    raise typer.Exit(found.pose is None)

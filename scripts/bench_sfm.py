@@ -6,7 +6,9 @@ A scene is a folder with `images/` and `cameras.json` (by image name: width, hei
 camera_from_world). Cameras are given to every method; models are aligned to the known centres.
 `colmap-sift` is pycolmap's own pipeline: its SIFT, its matcher, its verification, the same mapper.
 `+ as found` leaves out the placing of tracks by correlation. With `--merging`, the matches of one
-semi-dense method become tracks by merging, and by rounding to grids of 1 and 4 pixels.
+semi-dense method become tracks by merging, and by rounding to grids of 1 and 4 pixels. With
+`--sizing`, six images are described and matched, and seconds and bytes a unit are printed, with
+what they come to for a million images of 20 pairs each.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +47,7 @@ def main() -> None:
     parser.add_argument("scenes", type=Path, nargs="+")
     parser.add_argument("--methods", default="superglue,loftr,sift,colmap-sift")
     parser.add_argument("--merging", action="store_true")
+    parser.add_argument("--sizing", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("runs/sfm"))
     given = parser.parse_args()
     require("pycolmap", "the comparison").logging.minloglevel = 2
@@ -52,7 +55,8 @@ def main() -> None:
     for scene in given.scenes:
         for name in given.methods.split(","):
             out = given.out / scene.name / name
-            rows += _merged(scene, name, out) if given.merging else _mapped(scene, name, out)
+            way = _merged if given.merging else _sized if given.sizing else _mapped
+            rows += way(scene, name, out)
             print(rows[-1], flush=True)
     terminal.print_table(rows)
 
@@ -159,6 +163,58 @@ def _merged(scene: Path, name: str, out: Path) -> list[dict[str, str]]:
             row = _row(scene, f"{name}, {label}{more}", models, poses, time.perf_counter() - start)
             rows.append({**row, "tracks before mapping": f"{each.mean_length:.2f}"})
     return rows
+
+
+def _sized(scene: Path, name: str, out: Path) -> list[dict[str, str]]:
+    """Measure what a unit of each stage costs, in a folder of its own so that nothing is done yet."""
+    photos = list_photos(scene / "images")[:6]
+    folder = out / f"sizing-{time.time_ns()}"
+    front_end = FrontEnd(photos, folder, MethodChoice(name))
+    stages = Stages(front_end, Alone(front_end))
+    names = [photo.name for photo in photos]
+    pairs = exhaustive(names)
+    cameras = _truth(scene)[1]
+    seconds = {"describe": _seconds(stages.describe)}
+    seconds["match"] = _seconds(lambda: stages.match(pairs))
+    options = Settings().found
+    seconds["verify"] = _seconds(lambda: stages.verify(pairs, cameras, options))
+    geometries = stages.verify(pairs, cameras, options)
+    bare = replace(Settings(), sharpen=False)
+    seconds["merge"] = _seconds(lambda: stages.tracks(geometries, bare))
+    both = _seconds(lambda: stages.tracks(geometries, Settings()))
+    seconds["place"] = both - seconds["merge"]
+    size = {
+        part: sum(f.stat().st_size for f in (folder / part).rglob("*.npz"))
+        for part in ("descriptions", "matches")
+    }
+    return [
+        _unit(
+            f"{name}, {part}",
+            taken,
+            len(photos) if part == "describe" else len(pairs),
+            size.get({"describe": "descriptions", "match": "matches"}.get(part, ""), 0),
+        )
+        for part, taken in seconds.items()
+    ]
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _unit(label: str, seconds: float, count: int, size: int) -> dict[str, str]:
+    """Write the cost of one unit, and of a million images with 20 pairs each."""
+    units = 1_000_000 if label.endswith("describe") else 20_000_000
+    return {
+        "stage": label,
+        "of": "image" if units == 1_000_000 else "pair",
+        "ms": f"{1e3 * seconds / count:.1f}",
+        "KB": f"{size / count / 1e3:.1f}" if size else "",
+        "core hours for 1 M images": f"{seconds / count * units / 3600:,.0f}",
+        "TB for 1 M images": f"{size / count * units / 1e12:.2f}" if size else "",
+    }
 
 
 def _rounded(found: dict[tuple[str, str], Matches], step: float) -> dict[tuple[str, str], Matches]:

@@ -21,7 +21,7 @@ from matcher.sfm.database import read_database, write_database
 from matcher.sfm.distribution import Alone, Processes, RayCrew, cut
 from matcher.sfm.frontend import FrontEnd, MethodChoice
 from matcher.sfm.geometry import Config, Rejection, VerifyOptions, verify_pair
-from matcher.sfm.localisation import localise, solve
+from matcher.sfm.localisation import best_views, localise, solve
 from matcher.sfm.mapping import MapOptions, Model, View, make_models, read_model
 from matcher.sfm.photos import list_photos
 from matcher.sfm.pictures import draw_model, write_ply
@@ -395,6 +395,7 @@ def test_an_image_is_localised_by_its_matches_with_the_views(texture):
     }
     flat = np.zeros((480, 640), np.float32)  # nothing to correlate: matches stay
 
+    assert best_views(model, 2) == names[:2]
     located = localise(Given(found), flat, CAMERA, model, dict.fromkeys(names, flat))
 
     assert np.linalg.norm(located.pose.inverse.translation - query.inverse.translation) < 1e-3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,6 +132,7 @@ def solve(
     return Location(Pose(np.array(found.R), np.array(found.t)), points, world, inliers)
 
 
-def views_near(model: Model, names: Sequence[str], count: int) -> list[str]:
-    """List the views of a model that see most of its points, of those named."""
-    return sorted(names, key=lambda name: -int((model.views[name].seen >= 0).sum()))[:count]
+def best_views(model: Model, count: int) -> list[str]:
+    """List the views of a model that see most of its points, at most so many."""
+    seen = {name: int((view.seen >= 0).sum()) for name, view in model.views.items()}
+    return sorted(seen, key=lambda name: -seen[name])[:count]
