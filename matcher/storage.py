@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -58,13 +59,24 @@ def write(path: str | Path, data: bytes) -> Path:
     """Write a file under another name, then rename it: a reader sees all of it or nothing."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{os.getpid()}{path.suffix}.part")
-    try:
+    with replacing(path) as unfinished:
         unfinished.write_bytes(data)
+    return path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the name to write a file under; when the block ends well, the file gets its own name.
+
+    The name is nobody else's, whatever process, container or machine writes in the folder too. It
+    ends in .part: what a killed run leaves is read by nothing.
+    """
+    unfinished = path.with_name(f".{uuid4().hex}.part")
+    try:
+        yield unfinished
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
-    return path
 
 
 def _encode(

@@ -1,13 +1,14 @@
 """Describe every image once and match every pair, with results on disk that are never stale.
 
 A description's key is a hash of the pixels, the mask, the size they are seen at, and the method
-with its options and weights; the key of a pair's matches is a hash of both descriptions' keys. So
+with its options and weights, on whatever device; the key of a pair's matches is a hash of both descriptions' keys. So
 a run goes on where it was stopped, and whatever has changed is made again, and only that.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,7 +88,7 @@ class FrontEnd:
         self.photos = {photo.name: photo for photo in photos}
         self.long_side = long_side
         self.method = choice.build()
-        self._identity = identity(self.method)
+        self._identity = re.sub(r"device=[^,)]+", "device", identity(self.method))
         self._keys: dict[str, str] = {}
         self._recent: OrderedDict[str, Description] = OrderedDict()
         self.descriptions = Descriptions(Path(folder) / "descriptions")
@@ -140,7 +141,8 @@ class FrontEnd:
 
     def verify(self, jobs: Sequence[VerifyJob]) -> list[TwoViewGeometry]:
         """Verify the matches of pairs, in pixels as described."""
-        self.matches.refresh()
+        if not all(self.pair_key(job.pair) in self.matches for job in jobs):
+            self.matches.refresh()
         verified = []
         for job in jobs:
             found = self.found(job.pair)

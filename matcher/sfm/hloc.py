@@ -13,7 +13,6 @@ Layout: features have a group for each image, its name with "/" nested, with `ke
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matcher.extras import require
+from matcher.reading import MOST_RATIO, SMALL, refusing
 from matcher.sfm.tiepoints import NamePair, Rows, TiePoints
+from matcher.storage import replacing, write
 from matcher.types import Points
 
 FINGERPRINT = (
@@ -60,8 +61,8 @@ def write_hloc(folder: str | Path, tie_points: TiePoints) -> tuple[Path, Path, P
         for pair, rows in pairs.items():
             group = file.create_group("/".join(map(_flat, pair)))
             _write_matches(group, rows, tie_points, pair)
-    listed = folder / "pairs.txt"
-    listed.write_text("".join(f"{name0} {name1}\n" for name0, name1 in pairs), "utf-8")
+    text = "".join(f"{name0} {name1}\n" for name0, name1 in pairs)
+    listed = write(folder / "pairs.txt", text.encode())
     return features, matches, listed
 
 
@@ -111,18 +112,18 @@ def read_hloc(
     with _reading(features) as file:
         mark = file.attrs.get(FINGERPRINT)
         found = _names_in(file) if names is None else list(names)
-        keypoints = {name: np.array(file[name]["keypoints"], np.float32) for name in found}
+        keypoints = {name: _keypoints(file, name) for name in found}
     with _reading(matches) as file:
         if file.attrs.get(FINGERPRINT, mark) != mark:
             raise ValueError(f"{matches} was made for other keypoints than those in {features}")
-        pairs = {pair: _read_matches(group) for pair, group in _pairs_in(file, found)}
+        pairs = {pair: _read_matches(file, path) for pair, path in _pairs_in(file, found)}
     for pair, rows in pairs.items():
         _check_counts(pair, rows, keypoints)
     return keypoints, pairs
 
 
 def _names_in(file: Any) -> list[str]:
-    """List groups that hold keypoints, whatever the depth."""
+    """List groups that hold keypoints, whatever the depth; links are not followed."""
     found: list[str] = []
     file.visit(
         lambda path: found.append(path.rpartition("/")[0]) if path.endswith("/keypoints") else None
@@ -130,23 +131,53 @@ def _names_in(file: Any) -> list[str]:
     return sorted(found)
 
 
-def _pairs_in(file: Any, names: Sequence[str]) -> Iterator[tuple[NamePair, Any]]:
-    """Find every pair's group under the new form of its key or the old one."""
+def _pairs_in(file: Any, names: Sequence[str]) -> Iterator[tuple[NamePair, str]]:
+    """Find the path of every pair's group, under the new form of its key or the old one."""
     plain = {_flat(name): name for name in names}
-    for key0, group in file.items():
+    for key0 in file:
         if key0 in plain:
-            for key1, inner in group.items():
+            for key1 in _own(file, key0):
                 if key1 in plain:
-                    yield (plain[key0], plain[key1]), inner
+                    yield (plain[key0], plain[key1]), f"{key0}/{key1}"
             continue
         for cut in (i for i, letter in enumerate(key0) if letter == "_"):
             one, other = key0[:cut], key0[cut + 1 :]
             if one in plain and other in plain:
-                yield (plain[one], plain[other]), group
+                yield (plain[one], plain[other]), key0
 
 
-def _read_matches(group: Any) -> Rows:
-    partners: NDArray[np.int64] = np.array(group["matches0"], np.int64)
+def _own(file: Any, path: str) -> Any:
+    """Look up a path that lies in the file itself: links to other places and files are refused."""
+    h5py = require("h5py", "reading hloc's files")
+    found = file
+    for part in path.split("/"):
+        if not isinstance(found.get(part, getlink=True), h5py.HardLink):
+            raise ValueError(f"{path} is a link to another place")
+        found = found[part]
+    return found
+
+
+def _numbers(file: Any, path: str, dimensions: int) -> NDArray[Any]:
+    """Read numbers that the file itself stores, and no more of them than it can hold."""
+    data = _own(file, path)
+    if data.external or data.is_virtual:
+        raise ValueError(f"{path} lies in another file")
+    if data.ndim != dimensions or data.dtype.kind not in "iuf":
+        raise ValueError(f"{path} must be numbers in {dimensions} dimensions")
+    if data.nbytes > max(SMALL, MOST_RATIO * data.id.get_storage_size()):
+        raise ValueError(f"{path} claims {data.nbytes} bytes that are not stored")
+    return np.array(data)
+
+
+def _keypoints(file: Any, name: str) -> Points:
+    points = _numbers(file, f"{name}/keypoints", 2).astype(np.float32)
+    if points.shape[1] != 2 or not np.isfinite(points).all():
+        raise ValueError(f"keypoints of {name} must be (N, 2) finite numbers")
+    return points
+
+
+def _read_matches(file: Any, path: str) -> Rows:
+    partners = _numbers(file, f"{path}/matches0", 1).astype(np.int64)
     rows = np.flatnonzero(partners >= 0)
     return np.stack([rows, partners[rows]], axis=1)
 
@@ -186,7 +217,7 @@ def _reading(path: str | Path) -> Iterator[Any]:
         file = h5py.File(path, "r", locking=False)
     except OSError as error:
         raise OSError(f"{path} cannot be read: {error}") from error
-    with file:
+    with refusing(path, "file of hloc"), file:
         yield file
 
 
@@ -194,15 +225,11 @@ def _reading(path: str | Path) -> Iterator[Any]:
 def _written(path: Path) -> Iterator[Any]:
     """Write a file under another name, then rename it."""
     h5py = require("h5py", "writing hloc's files")
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with h5py.File(unfinished, "w", locking=False) as file:
+        with replacing(path) as unfinished, h5py.File(unfinished, "w", locking=False) as file:
             yield file
-        unfinished.replace(path)
     except OSError as error:
         raise OSError(
             f"{path} cannot be written: {error}. Choose a folder that may be written to, or export "
             "npz or a database, which need no locks"
         ) from error
-    finally:
-        unfinished.unlink(missing_ok=True)

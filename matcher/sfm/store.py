@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import logging
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from matcher.reading import read_npz
 from matcher.storage import write
 from matcher.types import Description, Matches
 
 _log = logging.getLogger(__name__)
 Arrays = Mapping[str, NDArray[Any]]
 _PLAIN = ("points", "scores", "descriptors", "scales", "angles")
-_DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 def write_arrays(path: Path, arrays: Arrays) -> Path:
@@ -42,11 +41,10 @@ def read_arrays(path: Path, names: Sequence[str] = ()) -> dict[str, NDArray[Any]
         names: Of the arrays to read; all where there are none.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in names or file.files}
+        return read_npz(path, names=names)
     except FileNotFoundError:
         return None
-    except _DAMAGED as error:
+    except (OSError, ValueError) as error:
         _log.warning("%s is damaged (%s) and will be made again", path, error)
         return None
 
