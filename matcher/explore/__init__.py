@@ -1,1 +1,1 @@
-"""Pictures of what a matcher sees."""
+"""See what a matcher sees: pictures of it, and a page on which every stage answers a chosen point."""
