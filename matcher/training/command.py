@@ -59,6 +59,8 @@ def train(
     if mine:
         real = _mined(photos, names, out)
         made = models.with_real(made, _MINED_SHARE)
+    elif real is None:
+        made = models.with_real(made, 0.0)
     with terminal.working("reading photographs"):
         learning = _samples(made, paths[1], real, place)
         checks = _checks(made, paths[0], real, place)
@@ -108,6 +110,8 @@ def samples(
     from matcher.training.sheet import draw_sheet
 
     made = models.load(model, seed=seed)
+    if real is None:
+        made = models.with_real(made, 0.0)
     paths = _photographs(photos, names)[1]
     drawn, random = with_seed(_samples(made, paths, real, torch.device("cpu")), made.settings.seed)
     terminal.finish("samples", [draw_sheet(drawn, random, out)])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import colorsys
+import io
+import math
 from pathlib import Path
 
-import cv2
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from PIL import Image, ImageDraw
 
 from matcher import storage
 from matcher.synthesis.views import TwoViews
@@ -31,31 +33,36 @@ def draw_sheet(samples: Samples, random: torch.Generator, path: Path) -> Path:
     Raises:
         ValueError: The name has another ending.
     """
-    pairs: list[NDArray[np.uint8]] = []
+    if path.suffix.lower() not in Image.registered_extensions():
+        raise ValueError(f"{path} must end like a picture's name, such as .png or .jpg")
+    pairs: list[Image.Image] = []
     size: torch.Size | None = None
     while len(pairs) < _ROWS * _COLUMNS:
         views = samples.draw(random)
         size = size or views.image0.shape[2:]
         if views.image0.shape[2:] == size:
             pairs += [_pair(views.of(slice(item, item + 1))) for item in range(len(views))]
-    rows = [np.hstack(pairs[start : start + _COLUMNS]) for start in range(0, len(pairs), _COLUMNS)]
-    if path.suffix.lower() not in (".png", ".jpg", ".jpeg"):
-        raise ValueError(f"{path} must end in .png, .jpg or .jpeg")
-    _, encoded = cv2.imencode(path.suffix, np.vstack(rows[:_ROWS]))
-    return storage.write(path, encoded.tobytes())
+    width, height = pairs[0].size
+    sheet = Image.new("RGB", (_COLUMNS * width, _ROWS * height))
+    for number, pair in enumerate(pairs[: _ROWS * _COLUMNS]):
+        sheet.paste(pair, (number % _COLUMNS * width, number // _COLUMNS * height))
+    file = io.BytesIO()
+    sheet.save(file, Image.registered_extensions()[path.suffix.lower()])
+    return storage.write(path, file.getvalue())
 
 
-def _pair(views: TwoViews) -> NDArray[np.uint8]:
+def _pair(views: TwoViews) -> Image.Image:
     """Draw one pair."""
     both = torch.cat([views.image0, views.image1], 3)[0].mean(0)
-    canvas = cv2.cvtColor((both.numpy() * 255).astype(np.uint8), cv2.COLOR_GRAY2BGR)
+    picture = Image.fromarray((both.numpy() * 255).astype(np.uint8)).convert("RGB")
+    canvas = ImageDraw.Draw(picture)
     height, width = views.image0.shape[2:]
     for row in range(_STEP // 2, height, _STEP):
         for column in range(_STEP // 2, width, _STEP):
             x, y = views.places0[0, row, column].tolist()
-            if np.isfinite(x):
-                hue = np.array([[[(37 * (row + 5 * column)) % 180, 255, 255]]], np.uint8)
-                colour = cv2.cvtColor(hue, cv2.COLOR_HSV2BGR)[0, 0].tolist()
-                for place in ((column, row), (round(x) + width, round(y))):
-                    cv2.circle(canvas, place, 4, colour, -1, cv2.LINE_AA)
-    return canvas.astype(np.uint8)
+            if math.isfinite(x):
+                share = (row + 5 * column) * 0.61803 % 1
+                colour = tuple(round(255 * part) for part in colorsys.hsv_to_rgb(share, 1, 1))
+                canvas.circle((column, row), 4, fill=colour)
+                canvas.circle((x + width, y), 4, fill=colour)
+    return picture
