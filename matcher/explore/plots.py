@@ -187,7 +187,7 @@ def draw_overlay(
     *,
     title: str = "",
 ) -> Path:
-    """Draw image 0, warped by a homography, over image 1: vermilion over cyan, grey where they agree.
+    """Draw image 0, warped by a homography, over image 1: red over cyan, grey where they agree.
 
     Args:
         image0: Anything that `matcher.read` takes.
@@ -211,7 +211,7 @@ def draw_overlay(
     axes.imshow(np.stack([red, grey1, grey1], 2).clip(0, 1), extent=placed.extent, aspect="equal")
     covered = f"{inside.mean():.0%} of image 1 covered"
     return save_page(
-        page, path, [(VERMILION, f"image 0, warped: {covered}"), ("#00a6a6", "image 1")]
+        page, path, [("#e00000", f"image 0, warped: {covered}"), ("#00a6a6", "image 1")]
     )
 
 
