@@ -214,7 +214,8 @@ def test_processes_that_die_again_and_again_are_given_up(folder, tmp_path):
 @pytest.mark.filterwarnings(
     "ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::ResourceWarning"
 )
-def test_two_ray_actors_of_which_one_is_killed_give_the_same_bits(folder, tmp_path):
+def test_two_ray_actors_of_which_one_is_killed_give_the_same_bits(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # 15 on a busy machine takes minutes
     ray = pytest.importorskip("ray")
     photos = list_photos(folder)
     alone = matched(Alone(FrontEnd(photos, tmp_path / "one", CHOICE)), folder, tmp_path / "one")
@@ -326,6 +327,8 @@ def test_models_are_refused_where_there_is_nothing_to_read(tmp_path):
         read_model(tmp_path)
     with pytest.raises(ValueError, match="no mapper 'x'; there are global, incremental"):
         MapOptions("x")
+    with pytest.raises(ValueError, match="polish must be 0 or more pixels, not -1"):
+        MapOptions(polish=-1)
 
 
 def test_similarities_are_recovered():

@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 import numpy as np
 from PIL import Image as PilImage
 
+from matcher.decoding import open_image, orientation
 from matcher.sfm.photos import Photo
 from matcher.types import Matrix
 
@@ -28,6 +29,7 @@ MODELS = {  # number in a database, and how many parameters are focal lengths an
 GUESS = 1.2  # focal length over the longer side where nothing is known: COLMAP's guess
 _FOCAL_35MM = 0xA405  # EXIF tag FocalLengthIn35mmFilm
 _EXIF = 0x8769
+_LONGEST = 1e5  # mm: ten times the longest lens
 _FILM = np.hypot(36.0, 24.0)  # mm, diagonal of the film that the tag is about
 
 
@@ -122,11 +124,19 @@ def cameras_of(
 
 def _from_file(photo: Photo, model: str) -> Camera:
     """Read size and focal length of an upright photo from the head of its file."""
-    with PilImage.open(photo.path) as file:
-        width, height = file.size
-        exif = file.getexif()
-    if exif.get(0x0112, 1) >= 5:  # stored lying on its side
-        width, height = height, width
-    focal_mm = float(exif.get_ifd(_EXIF).get(_FOCAL_35MM, 0) or 0)
+    with photo.path.open("rb") as file, open_image(file) as opened:
+        width, height = opened.size
+        if orientation(opened) >= 5:  # stored lying on its side
+            width, height = height, width
+        focal_mm = _focal_length(opened.getexif())
     focal = focal_mm / _FILM * float(np.hypot(width, height))
     return Camera.guessed((height, width), model, focal)
+
+
+def _focal_length(exif: PilImage.Exif) -> float:
+    """Read the focal length in mm of film; 0 where the tag is missing or makes no sense."""
+    try:
+        focal_mm = float(exif.get_ifd(_EXIF).get(_FOCAL_35MM, 0))
+    except Exception:  # whatever PIL raises at a damaged block
+        return 0.0
+    return focal_mm if 0 < focal_mm < _LONGEST else 0.0

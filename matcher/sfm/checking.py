@@ -13,6 +13,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from matcher.reading import refusing
 from matcher.sfm import schema
 
 TABLES = ("cameras", "images", "keypoints", "matches", "two_view_geometries")
@@ -67,7 +68,11 @@ def check_database(path: str | Path) -> Report:
         FileNotFoundError: There is none.
         OSError: It is no database.
     """
-    with closing(schema.open_to_read(path)) as connection:
+    with (
+        schema.reading(path),
+        closing(schema.open_to_read(path)) as connection,
+        refusing(path, "database of tie points"),
+    ):
         rows = {table: _count(connection, table) for table in TABLES}
         missing = list(_check_columns(connection))
         findings = missing or [

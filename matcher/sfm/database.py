@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matcher.geometry.two_view import Pose
+from matcher.reading import refusing
 from matcher.sfm import schema
 from matcher.sfm.cameras import MODELS, Camera
 from matcher.sfm.geometry import Config, Rejection, TwoViewGeometry
@@ -263,11 +264,16 @@ def read_database(path: str | Path) -> TiePoints:
         ValueError: Camera models or matches that cannot be, with the place.
         OSError: It is no database.
     """
-    with closing(schema.open_to_read(path)) as connection:
+    with (
+        schema.reading(path),
+        closing(schema.open_to_read(path)) as connection,
+        refusing(path, "database of tie points"),
+    ):
         cameras = _read_cameras(connection)
         images = list(connection.execute("SELECT image_id, name, camera_id FROM images ORDER BY 1"))
         index = {camera_id: number for number, camera_id in enumerate(cameras)}
         names = {image_id: name for image_id, name, _ in images}
+        _check_references(connection, names, {camera: f"camera {camera}" for camera in cameras})
         return TiePoints(
             tuple(names.values()),
             tuple(cameras.values()),
@@ -275,6 +281,23 @@ def read_database(path: str | Path) -> TiePoints:
             _read_keypoints(connection, names),
             *_read_pairs(connection, names),
         )
+
+
+def _check_references(
+    connection: sqlite3.Connection, names: Mapping[int, str], cameras: Mapping[int, str]
+) -> None:
+    """Refuse rows of images and cameras that are not there."""
+    for column, table, known in (
+        ("camera_id", "images", cameras),
+        ("image_id", "keypoints", names),
+    ):
+        for (found,) in connection.execute(f"SELECT {column} FROM {table}"):
+            if found not in known:
+                raise ValueError(f"{table} name {column} {found!r}, which is not there")
+    for table in ("matches", "two_view_geometries"):
+        for (pair,) in connection.execute(f"SELECT pair_id FROM {table}"):
+            if not set(schema.image_ids(pair)) <= names.keys():
+                raise ValueError(f"{table} name a pair of images {schema.image_ids(pair)}")
 
 
 def _read_cameras(connection: sqlite3.Connection) -> dict[int, Camera]:

@@ -114,9 +114,10 @@ def read_hloc(
         found = _names_in(file) if names is None else list(names)
         keypoints = {name: _keypoints(file, name) for name in found}
     with _reading(matches) as file:
-        if file.attrs.get(FINGERPRINT, mark) != mark:
-            raise ValueError(f"{matches} was made for other keypoints than those in {features}")
+        other = file.attrs.get(FINGERPRINT, mark)
         pairs = {pair: _read_matches(file, path) for pair, path in _pairs_in(file, found)}
+    if str(other) != str(mark):
+        raise ValueError(f"{matches} was made for other keypoints than those in {features}")
     for pair, rows in pairs.items():
         _check_counts(pair, rows, keypoints)
     return keypoints, pairs
@@ -151,7 +152,10 @@ def _own(file: Any, path: str) -> Any:
     h5py = require("h5py", "reading hloc's files")
     found = file
     for part in path.split("/"):
-        if not isinstance(found.get(part, getlink=True), h5py.HardLink):
+        link = found.get(part, getlink=True)
+        if link is None:
+            raise ValueError(f"there is no {path}")
+        if not isinstance(link, h5py.HardLink):
             raise ValueError(f"{path} is a link to another place")
         found = found[part]
     return found

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from matcher.geometry.two_view import Pose
+from matcher.reading import read_text
 from matcher.sfm.photos import find_name
 from matcher.types import Description, Floats, Matrix
 
@@ -241,7 +242,7 @@ def listed(
         ValueError: A line that is not two known names, with its number.
     """
     found = []
-    for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), start=1):
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
         text = line.strip()
         if not text or text.startswith("#"):
             continue

@@ -91,7 +91,7 @@ class Settings:
     found: VerifyOptions = field(default_factory=VerifyOptions)
     merge: MergeOptions = field(default_factory=MergeOptions)
     sharpen: bool = True
-    verify: VerifyOptions = field(default_factory=lambda: VerifyOptions(threshold=2.0))
+    verify: VerifyOptions = field(default_factory=lambda: VerifyOptions(threshold=1.0))
     mapping: MapOptions | None = field(default_factory=MapOptions)
     schema: str = "4"
     workers: int = 1
