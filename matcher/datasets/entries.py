@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image as PilImage
+from numpy.typing import NDArray
 
+from matcher import images
 from matcher.datasets.fingerprints import image_size
+from matcher.reading import read_npy
 from matcher.types import (
     DenseMap,
     Floats,
@@ -35,6 +37,7 @@ _KEYS_OF = {
 }
 _ALWAYS = {"id", "dataset", "type", "image0", "image1"}
 _OPTIONAL = {"size0", "size1", "disparity_scale", "depth_scale", "level", "note", "rel_rot_deg"}
+_LARGEST = 1e300  # of a number: beyond it, squares overflow
 _FILES = ("image0", "image1", "disparity0", "depth0", "depth1")
 
 
@@ -65,7 +68,11 @@ class Entry:
         value = self.values.get(key)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not abs(value) < _LARGEST
+        ):
             raise self.error(key, f"must be a number, not {value!r}")
         return float(value)
 
@@ -87,7 +94,7 @@ class Entry:
         """Read finite numbers of a shape."""
         try:
             matrix = np.array(self.values[key], np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise self.error(key, "must be numbers") from error
         if matrix.shape != shape or not np.isfinite(matrix).all():
             raise self.error(key, f"must be {shape} finite numbers, not {matrix.shape}")
@@ -160,11 +167,12 @@ def _checked_size(entry: Entry, index: int) -> tuple[int, int]:
     """Read (width, height) from the image file; another size in the entry means other frames."""
     try:
         size = image_size(entry.path(f"image{index}"))
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise entry.error(f"image{index}", f"is no image: {error}") from error
     stated = entry.values.get(f"size{index}", size)
-    if tuple(stated) != size:
-        raise entry.error(f"size{index}", f"is {tuple(stated)}, and the image is {size}")
+    if not isinstance(stated, Sequence) or tuple(stated) != size:
+        shown = tuple(stated) if isinstance(stated, list) else repr(stated)
+        raise entry.error(f"size{index}", f"is {shown}, and the image is {size}")
     return size
 
 
@@ -209,20 +217,26 @@ def _with_depth(entry: Entry, sizes: Sequence[tuple[int, int]], views: TwoView) 
 def _depth(entry: Entry, key: str, size: tuple[int, int]) -> Floats:
     """Read depth along the axis from .npy or a grey picture; what is not positive is unknown."""
     path = entry.path(key)
-    if path.suffix == ".npy":
-        depth = np.load(path).astype(np.float32)
-    else:
-        with PilImage.open(path) as image:
-            depth = np.asarray(image, np.float32)
+    depth = _numbers(entry, key, read_npy if path.suffix == ".npy" else images.values)
     if depth.shape != size[::-1]:
         raise entry.error(key, f"must be {size[::-1]}, not {depth.shape}")
-    scaled = depth * np.float32(entry.number("depth_scale") or 1.0)
+    scaled = depth.astype(np.float32) * np.float32(entry.number("depth_scale") or 1.0)
     return np.where(scaled > 0, scaled, np.float32(np.nan)).astype(np.float32)
 
 
+def _numbers(entry: Entry, key: str, read: Callable[[Path], NDArray[Any]]) -> NDArray[Any]:
+    """Read the numbers of a file that an entry names."""
+    try:
+        found = read(entry.path(key))
+    except (OSError, ValueError) as error:
+        raise entry.error(key, f"cannot be read: {error}") from error
+    if found.dtype.kind not in "buif":
+        raise entry.error(key, f"must be numbers, not {found.dtype}")
+    return found
+
+
 def _dense_map(entry: Entry) -> DenseMap:
-    with PilImage.open(entry.path("disparity0")) as image:
-        disparity = np.asarray(image, np.float32)
+    disparity = _numbers(entry, "disparity0", images.values)
     size = image_size(entry.path("image0"))
     if disparity.shape != size[::-1]:
         raise entry.error("disparity0", f"must be {size[::-1]}, not {disparity.shape}")

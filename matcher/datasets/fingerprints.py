@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image as PilImage
 
+from matcher.decoding import open_image, orientation
 from matcher.types import Pair, TwoView
 
 
@@ -71,15 +71,16 @@ def image_size(path: Path) -> tuple[int, int]:
     """Read (width, height) of the upright image from the file's header.
 
     Raises:
-        OSError: The file is missing or no image.
+        OSError: The file is missing or cannot be read.
+        ImageError: It is no image.
     """
-    with PilImage.open(path) as image:
-        turned = image.getexif().get(0x0112, 1) >= 5
+    with path.open("rb") as file, open_image(file) as image:
+        turned = orientation(image) >= 5
         return (image.height, image.width) if turned else (image.width, image.height)
 
 
 def _known_sizes(paths: Iterable[Path]) -> Iterator[tuple[int, int]]:
     """Read the sizes of those files that are images."""
     for path in paths:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             yield image_size(path)

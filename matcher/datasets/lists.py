@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from matcher.datasets.entries import Entry, pairs_of
+from matcher.reading import read_text
 from matcher.types import Pair
 
 _COLUMNS = (2, 4, 32, 38)
@@ -37,7 +38,7 @@ def load_pair_list(
     """
     path = Path(path)
     folder = path.parent if root is None else Path(root)
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = read_text(path).splitlines()
     entries = []
     for number, line in enumerate(lines, 1):
         columns = line.split()

@@ -21,14 +21,13 @@ names of the images, of the file, and from the keys.
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from matcher import assets
 from matcher.datasets.entries import Entry, pairs_of
+from matcher.reading import read_json, read_toml
 from matcher.types import Pair
 
 
@@ -45,8 +44,8 @@ def load_pairs(manifest: str | Path) -> list[Pair]:
         ValueError: Not a list, a name twice, or a wrong entry; the message names its place.
     """
     manifest = Path(manifest)
-    tables = _toml_tables(manifest) if manifest.suffix == ".toml" else _json_tables(manifest)
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+    tables = _toml_tables(manifest) if manifest.suffix == ".toml" else read_json(manifest)
+    if not isinstance(tables, list) or not all(map(_is_table, tables)):
         raise ValueError(f"{manifest} must be a list of pairs")
     places = [f"{manifest}, pair {n} ({t.get('id', 'no id')})" for n, t in enumerate(tables, 1)]
     return pairs_of(
@@ -54,21 +53,11 @@ def load_pairs(manifest: str | Path) -> list[Pair]:
     )
 
 
-def _json_tables(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
-
-
 def _toml_tables(path: Path) -> Any:
     """Read the tables [[pair]] and fill in what follows from their keys."""
-    try:
-        known = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is no TOML: {error}") from error
+    known = read_toml(path)
     tables = known.get("pair", [])
-    if set(known) - {"pair"} or not isinstance(tables, list):
+    if set(known) - {"pair"} or not isinstance(tables, list) or not all(map(_is_table, tables)):
         raise ValueError(f"{path} must have tables [[pair]] and nothing else")
     return [
         {
@@ -79,6 +68,10 @@ def _toml_tables(path: Path) -> Any:
         }
         for table in tables
     ]
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict)
 
 
 def _kind(table: Mapping[str, Any]) -> str:

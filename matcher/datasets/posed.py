@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from matcher.datasets.entries import Entry
 from matcher.datasets.fingerprints import image_size
 from matcher.geometry.cameras import scale_intrinsics
+from matcher.reading import check_archive, read_npz, refusing
 from matcher.types import Matrix
 
 _IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".ppm")
@@ -51,8 +52,8 @@ def scannet(root: Path) -> list[Entry]:
     ScanNet, CVPR 2017 (the images).
     """
     lists = _first(root, _INDOORS, "test.npz")
-    with np.load(lists / "test.npz") as pairs, np.load(lists / "intrinsics.npz") as cameras:
-        names, known = pairs["name"], {scene: cameras[scene] for scene in cameras.files}
+    names = read_npz(lists / "test.npz", names=("name",))["name"]
+    known = read_npz(lists / "intrinsics.npz")
     images = next((p for p in (root / "scannet_test_1500", root / "test") if p.is_dir()), root)
     entries = []
     for scene, part, *frames in names.tolist():
@@ -175,7 +176,8 @@ def _object_arrays(path: Path) -> Mapping[str, NDArray[Any]]:
         ValueError: It holds anything but arrays, numbers, text, lists and tuples.
     """
     found: dict[str, NDArray[Any]] = {}
-    with zipfile.ZipFile(path) as archive:
+    with refusing(path, "file of a data set's arrays"), zipfile.ZipFile(path) as archive:
+        check_archive(path)
         for name in archive.namelist():
             with archive.open(name) as file:
                 version = np.lib.format.read_magic(file)
@@ -184,15 +186,8 @@ def _object_arrays(path: Path) -> Mapping[str, NDArray[Any]]:
                 )
                 dtype = read(file)[2]
                 if dtype.hasobject:
-                    found[name.removesuffix(".npy")] = _unpickled(file, path)
+                    found[name.removesuffix(".npy")] = np.asarray(_ArraysOnly(file).load(), object)
                     continue
             with archive.open(name) as file:
                 found[name.removesuffix(".npy")] = np.lib.format.read_array(file)
     return found
-
-
-def _unpickled(file: Any, path: Path) -> NDArray[Any]:
-    try:
-        return np.asarray(_ArraysOnly(file).load(), object)
-    except pickle.UnpicklingError as error:
-        raise ValueError(f"{path} is not read: {error}") from error

@@ -7,14 +7,16 @@ the code. Results of anything else are never mistaken for it.
 
 from __future__ import annotations
 
+import errno
+import functools
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from matcher.types import DenseMap, Homography, Truth, TwoView, Unrelated
 
@@ -145,15 +147,18 @@ class Record:
         Raises:
             ValueError: It is not a whole record.
         """
-        values = json.loads(line)
-        if not isinstance(values, dict) or set(values) != {f.name for f in fields(cls)}:
-            raise ValueError(f"no record: {line[:80]!r}")
-        values["kind"], values["outcome"] = Kind(values["kind"]), Outcome(values["outcome"])
-        values["score"] = Score(**{k: _tuples(v) for k, v in values["score"].items()})
-        values["seconds"] = Seconds(**values["seconds"])
-        for name in ("sizes", "working_sizes"):
-            values[name] = _tuples(values[name])
-        return cls(**values)
+        try:
+            values = json.loads(line)
+            if set(values) != {f.name for f in fields(cls)}:
+                raise ValueError("other keys")
+            values["kind"], values["outcome"] = Kind(values["kind"]), Outcome(values["outcome"])
+            values["score"] = Score(**{k: _tuples(v) for k, v in values["score"].items()})
+            values["seconds"] = Seconds(**values["seconds"])
+            for name in ("sizes", "working_sizes"):
+                values[name] = _tuples(values[name])
+            return _checked(cls(**values))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"no record: {line[:80]!r}: {error}") from error
 
 
 class RecordFile:
@@ -185,7 +190,9 @@ class RecordFile:
             if size:
                 os.lseek(descriptor, size - 1, os.SEEK_SET)
             torn = size and os.read(descriptor, 1) != b"\n"  # what a killed run left
-            os.write(descriptor, (b"\n" if torn else b"") + record.line().encode())
+            data = (b"\n" if torn else b"") + record.line().encode()
+            if os.write(descriptor, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         finally:
             os.close(descriptor)
 
@@ -196,9 +203,39 @@ def _read_lines(path: Path) -> list[Record]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             found.append(Record.of_line(line))
-        except (ValueError, TypeError):
+        except ValueError:
             continue
     return found
+
+
+def _checked(record: Record) -> Record:
+    """Refuse a record whose values are of other types than its fields.
+
+    Raises:
+        ValueError: One is.
+    """
+    for part in (record, record.score, record.seconds):
+        for name, hint in _hints(type(part)).items():
+            if not _fits(getattr(part, name), hint):
+                raise ValueError(f"{name} must be {hint}")
+    return record
+
+
+@functools.cache
+def _hints(kind: Hashable) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Tell whether a value is of an annotated type; whole numbers are floats too."""
+    choices = get_args(hint)
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_fits(item, choices[0]) for item in value)
+    if choices:
+        return any(_fits(value, choice) for choice in choices)
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    return isinstance(value, hint)
 
 
 def finite(value: Any) -> Any:

@@ -25,6 +25,7 @@ from matcher.evaluation.records import Record, RecordFile, finite
 from matcher.evaluation.session import Method, Session
 from matcher.evaluation.settings import Settings
 from matcher.matching import Refined
+from matcher.reading import read_json, refusing
 from matcher.types import DenseMap, Pair, TwoViewDepth
 
 Progress: TypeAlias = Callable[[int, int, Record], None]  # done, of how many, the latest
@@ -116,18 +117,20 @@ def read_evaluation(folder: str | Path) -> Evaluation:
         ValueError: Records that `run.json` lists are missing.
     """
     folder = Path(folder)
-    header = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     records = RecordFile(folder / "records.jsonl").records
-    if missing := sum(key not in records for key in header["records"]):
+    header = read_json(folder / "run.json")
+    with refusing(folder / "run.json", "header of an evaluation"):
+        found = Evaluation(
+            Settings.of(header["settings"]),
+            Environment(**header["environment"]),
+            Fingerprint(**{k: _tuples(v) for k, v in header["data"].items()}),
+            {str(label): str(identity) for label, identity in header["methods"].items()},
+            tuple(records[key] for key in header["records"] if key in records),
+            str(header["protocol"]),
+        )
+    if missing := len(header["records"]) - len(found.records):
         raise ValueError(f"{folder / 'records.jsonl'} lacks {missing} records of run.json")
-    return Evaluation(
-        Settings.of(header["settings"]),
-        Environment(**header["environment"]),
-        Fingerprint(**{k: _tuples(v) for k, v in header["data"].items()}),
-        header["methods"],
-        tuple(records[key] for key in header["records"]),
-        header["protocol"],
-    )
+    return found
 
 
 def _check(methods: Mapping[str, Method], pairs: Sequence[Pair], settings: Settings) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from matcher import datasets
-from matcher.types import Homography, Truth
+from matcher.reading import read_npy, read_text
+from matcher.types import Homography, Matrix, Truth
 
 
 def read_truth(path: str | Path, image0: str | Path, image1: str | Path) -> Truth:
@@ -26,15 +27,22 @@ def read_truth(path: str | Path, image0: str | Path, image1: str | Path) -> Trut
     path = Path(path)
     if path.suffix == ".json":
         return _of_pair(path, image0, image1)
-    try:
-        numbers = np.load(path) if path.suffix == ".npy" else np.loadtxt(path, dtype=np.float64)
-    except ValueError as error:
-        if path.suffix == ".npy":
-            raise ValueError(f"{path} is no array: {error}") from error
-        return _of_pair(path, image0, image1)
-    if numbers.shape != (3, 3) or not np.isfinite(numbers).all():
+    if path.suffix == ".npy":
+        numbers = read_npy(path)
+    else:
+        try:
+            numbers = _table(read_text(path))
+        except ValueError:
+            return _of_pair(path, image0, image1)
+    if numbers.dtype.kind not in "iuf" or numbers.shape != (3, 3) or not np.isfinite(numbers).all():
         raise ValueError(f"{path} must have (3, 3) finite numbers, not {numbers.shape}")
     return Homography(numbers.astype(np.float64))
+
+
+def _table(text: str) -> Matrix:
+    """Read rows of numbers; what follows a # is a comment."""
+    rows = [line.partition("#")[0].split() for line in text.splitlines()]
+    return np.array([row for row in rows if row], np.float64)
 
 
 def _of_pair(manifest: Path, image0: str | Path, image1: str | Path) -> Truth:

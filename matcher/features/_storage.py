@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
+from matcher.reading import read_npz, refusing
+from matcher.storage import replacing
 from matcher.types import Description
 
+_WHAT = "saved description"
 _FORMAT = 1  # of the file; another number is refused
 _NEEDED = ("image", "points", "scores", "descriptors")
 _OPTIONAL = ("mask", "scales", "angles")
@@ -42,13 +43,8 @@ def save(description: Description, path: str | Path) -> Path:
         "untrained": description.untrained,
         "fields": sorted(arrays),
     }
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            np.savez(file, about=np.array(json.dumps(about)), **arrays)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(target) as part, part.open("wb") as file:
+        np.savez(file, about=np.array(json.dumps(about)), **arrays)
     return target
 
 
@@ -59,20 +55,18 @@ def load(path: str | Path) -> Description:
         FileNotFoundError: There is no such file.
         ValueError: It is no description, of another format, or a field is missing or misshapen.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+    arrays = read_npz(path, _WHAT)
+    with refusing(path, _WHAT):
         about = json.loads(str(arrays.pop("about")))
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
-        raise ValueError(f"{path} is no saved description: {error}") from error
-    if about.get("format") != _FORMAT:
-        raise ValueError(f"{path} has format {about.get('format')}, not {_FORMAT}")
-    missing = sorted({*about["fields"], *_NEEDED} - set(arrays))
+        number, method, untrained = about.get("format"), str(about["method"]), about["untrained"]
+        missing = sorted({*about["fields"], *_NEEDED} - set(arrays))
+    if number != _FORMAT:
+        raise ValueError(f"{path} has format {number}, not {_FORMAT}")
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)}")
     return Description(
-        method=about["method"],
-        untrained=about["untrained"],
+        method=method,
+        untrained=bool(untrained),
         maps={name[len(_MAP) :]: array for name, array in arrays.items() if name.startswith(_MAP)},
         image=arrays["image"],
         mask=arrays.get("mask"),

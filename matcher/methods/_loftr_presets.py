@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from matcher import assets
 from matcher.nn import loftr, loftr_light
+from matcher.reading import read_toml
 from matcher.weights import digest, state_dict
 
 TOKENS = 1000  # of the light preset: what each number costs and gains is in its card
@@ -49,7 +49,7 @@ def _recipe(folder: Path) -> dict[str, Any]:
     path = folder / "recipe.toml"
     if not path.is_file():
         raise FileNotFoundError(f"no {path}: weights must be a file, or a folder with recipe.toml")
-    return tomllib.loads(path.read_text("utf-8"))
+    return read_toml(path)
 
 
 def _published(config: loftr.Config, file: str) -> Preset:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from matcher import assets
 from matcher import weights as published
 from matcher.nn.superglue import Config, SuperGlue, published_state
+from matcher.reading import read_toml
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def trained(front_end: str, weights: str | Path, changes: dict[str, Any]) -> Mod
     path = folder / "recipe.toml"
     if not path.is_file():
         raise FileNotFoundError(f"no {path}: weights must be a folder with recipe.toml and weights")
-    recipe = Recipe(**tomllib.loads(path.read_text("utf-8")))
+    recipe = Recipe(**read_toml(path))
     if recipe.front_end != front_end:
         raise ValueError(f"{folder} was trained on {recipe.front_end}, not {front_end}")
     network = SuperGlue(Config(**{**recipe.network, **changes}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from matcher.reading import read_npz, refusing
 from matcher.storage import write
 from matcher.types import Floats, Points
 
 _VERSION = 1
+_WHAT = "file of mined pairs"
 _COLUMNS = {"points0": (2,), "points1": (2,), "confidence": (), "linear1_from_0": (2, 2)}
 
 
@@ -123,22 +124,17 @@ def load_pairs(path: str | Path) -> Collection:
         ValueError: It is no file of mined pairs, or one of a version that this package does not know.
     """
     path = Path(path)
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+    arrays = read_npz(path, _WHAT)
+    with refusing(path, _WHAT):
         header = json.loads(str(arrays["header"]))
+        version, origin = header["version"], dict(header["origin"])
         pairs = tuple(_pairs(arrays))
-    except (KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is no file of mined pairs: {error}") from error
-    if header["version"] != _VERSION:
-        raise ValueError(f"{path} has version {header['version']}, not {_VERSION}")
-    home = path.parent.resolve()
-    return Collection(
-        tuple(home / name for name in arrays["images"].tolist()),
-        tuple((height, width) for height, width in arrays["sizes"].tolist()),
-        pairs,
-        header["origin"],
-    )
+        home = path.parent.resolve()
+        images = tuple(home / name for name in arrays["images"].tolist())
+        sizes = tuple((height, width) for height, width in arrays["sizes"].tolist())
+    if version != _VERSION:
+        raise ValueError(f"{path} has version {version}, not {_VERSION}")
+    return Collection(images, sizes, pairs, origin)
 
 
 def _portable(image: Path, home: Path) -> str:

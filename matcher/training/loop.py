@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from matcher import storage
+from matcher.reading import refusing
 from matcher.training.objectives import Objective
 from matcher.training.samples import Samples
 from matcher.training.settings import Settings
@@ -213,15 +214,15 @@ class Run:
         """Go on where the newest checkpoint was made, if there is one.
 
         Raises:
-            ValueError: It belongs to a run with other settings.
+            ValueError: It is damaged, or belongs to a run with other settings.
         """
         path = self.folder / "checkpoint.pt"
         if not path.is_file():
             return
-        kept = torch.load(path, map_location="cpu", weights_only=True)
-        if _but_for_time(json.loads(kept["settings"])) != _but_for_time(
-            json.loads(json.dumps(asdict(self.settings)))
-        ):
+        with refusing(path, "whole checkpoint"):
+            kept = torch.load(path, map_location="cpu", weights_only=True)
+            settings = json.loads(kept["settings"])
+        if _but_for_time(settings) != _but_for_time(json.loads(json.dumps(asdict(self.settings)))):
             raise ValueError(f"{path} belongs to a run with other settings: choose another folder")
         self.progress = Progress(**kept["progress"])
         self._fill(kept["learned"])

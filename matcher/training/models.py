@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from matcher import assets, storage, weights
 from matcher.nn import loftr_light, superglue, xfeat
+from matcher.reading import read_toml
 from matcher.training import settings as training
 from matcher.training.objectives import Cells, Keypoints, Objective
 from matcher.training.settings import Mix, Settings
@@ -67,12 +67,12 @@ def load(folder: str | Path, *, again: bool = False, **changes: Any) -> Model:
         TypeError: A setting does not exist.
     """
     path = _recipe_path(folder)
-    recipe = tomllib.loads(path.read_text("utf-8"))
+    recipe = read_toml(path)
     if recipe.get("method") not in METHODS:
         raise ValueError(f"{path}: method must be one of {', '.join(METHODS)}")
-    if recipe["method"] == "superglue" and recipe["front_end"] != "xfeat":
+    if recipe["method"] == "superglue" and recipe.get("front_end") != "xfeat":
         raise ValueError(
-            f"{path}: front_end is {recipe['front_end']!r}; only xfeat's keypoints are trained on, "
+            f"{path}: front_end is {recipe.get('front_end')!r}; only xfeat's keypoints are trained on, "
             "scripts/calibrate_dustbin.py fits the transport of others"
         )
     settings = training.from_table(recipe.get("training", {}))
