@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ import torch
 from torch.export import ExportedProgram
 
 from matcher.export.plans import Part
+from matcher.export.quiet import quiet
 from matcher.extras import require
 from matcher.methods._onnx import KEY, Facts
 
@@ -44,10 +42,10 @@ def write_graph(program: ExportedProgram, part: Part, facts: Facts, path: Path) 
             optimize=False,
             verbose=False,
         )
-    # Weights are transposed and put in order here, once, however large they are.
-    limits = {"input_size_limit": _FOLDED, "output_size_limit": _FOLDED}
-    optimizer.optimize_ir(translated.model, **limits)  # type: ignore[union-attr]
-    model = translated.model_proto  # type: ignore[union-attr]
+        # Weights are transposed and put in order here, once, however large they are.
+        limits = {"input_size_limit": _FOLDED, "output_size_limit": _FOLDED}
+        optimizer.optimize_ir(translated.model, **limits)  # type: ignore[union-attr]
+        model = translated.model_proto  # type: ignore[union-attr]
     _name_axes(model.graph, part)
     onnx.helper.set_model_props(model, {KEY: json.dumps(asdict(facts))})
     onnx.checker.check_model(model, full_check=True)
@@ -56,7 +54,8 @@ def write_graph(program: ExportedProgram, part: Part, facts: Facts, path: Path) 
 
 def write_program(program: ExportedProgram, path: Path) -> None:
     """Write a program for `torch.export.load`: it needs torch, but not this package."""
-    torch.export.save(program, path)
+    with quiet(""):
+        torch.export.save(program, path)
 
 
 def _name_axes(graph: Any, part: Part) -> None:
@@ -73,15 +72,3 @@ def _name_axes(graph: Any, part: Part) -> None:
         for dimension in value.type.tensor_type.shape.dim:
             if dimension.dim_param in names:
                 dimension.dim_param = names[dimension.dim_param]
-
-
-@contextmanager
-def quiet(name: str) -> Iterator[None]:
-    """Let a logger speak of errors only."""
-    log = logging.getLogger(name)
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)

@@ -13,6 +13,7 @@ from torch.export import Dim, ExportedProgram
 import matcher
 from matcher import methods, weights
 from matcher.export import graphs
+from matcher.export.quiet import quiet
 from matcher.features._choice import Choice
 from matcher.features.xfeat import XFeatFrontEnd
 from matcher.methods._onnx import Facts
@@ -62,7 +63,7 @@ class Part:
             name: {number: _SIZES[axis] for number, axis in enumerate(axes) if axis in _SIZES}
             for name, axes in self.axes.items()
         }
-        with torch.no_grad():
+        with torch.no_grad(), quiet("torch.export"):
             return torch.export.export(
                 self.module.eval(),
                 (),

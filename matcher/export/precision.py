@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from matcher import images
-from matcher.export.files import quiet
+from matcher.export.quiet import quiet
 from matcher.extras import require
 from matcher.types import Pair
 
