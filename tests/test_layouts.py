@@ -159,7 +159,8 @@ class Harmful:
 def test_a_scene_file_cannot_run_anything(tmp_path):
     megadepth(tmp_path, pair_infos=objects([Harmful()]))
 
-    with pytest.raises(ValueError, match=r"0\.3\.npz is no file of a data set's arrays: .*_Fail is no part of an array"):
+    message = r"0\.3\.npz is no file of a data set's arrays: .*_Fail is no part of an array"
+    with pytest.raises(ValueError, match=message):
         datasets.load_layout("megadepth", tmp_path)
 
 
