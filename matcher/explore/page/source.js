@@ -3,12 +3,14 @@
 
 const record = JSON.parse(document.getElementById("recorded")?.textContent ?? "null");
 
-const unpacked = (packed) => {
-  const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
-  return new Float32Array(bytes.buffer);
-};
+function bytesOf(packed) {
+  const letters = atob(packed), bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i += 1) bytes[i] = letters.charCodeAt(i);
+  return bytes;
+}
 
-const levelsOf = (map) => Uint8Array.from(atob(map.levels), (letter) => letter.charCodeAt(0));
+const unpacked = (packed) => new Float32Array(bytesOf(packed).buffer);
+const levelsOf = (map) => bytesOf(map.levels);
 
 async function ask(address, options = {}) {
   const response = await fetch(address, options);
