@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import logging
 import pickle
 import tempfile
@@ -20,6 +21,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -222,6 +224,34 @@ def digest(state: Mapping[str, Tensor]) -> str:
         total.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         total.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return total.hexdigest()
+
+
+def fingerprint(state: Mapping[str, Tensor], network: Mapping[str, Any]) -> str:
+    """Compute the sha256 of a model: its tensors, and the table that says how they are used.
+
+    Two networks can have tensors of the same shapes and differ, as by their number of heads.
+    """
+    table = json.dumps(network, sort_keys=True)
+    return hashlib.sha256(f"{digest(state)} {table}".encode()).hexdigest()
+
+
+def of_folder(folder: Path, recipe: Mapping[str, Any]) -> dict[str, Tensor] | None:
+    """Read the weights.safetensors of a model's folder; None if it has none of its own.
+
+    Args:
+        folder: Of the model.
+        recipe: Its recipe.toml, with `model_sha256` and the table `network`.
+
+    Raises:
+        ValueError: The file is damaged, or not the one that the recipe was written for.
+    """
+    path = folder / "weights.safetensors"
+    if not path.is_file():
+        return None
+    state = state_dict(path)
+    if fingerprint(state, recipe["network"]) != recipe.get("model_sha256"):
+        raise ValueError(f"{folder}: weights.safetensors is not what recipe.toml was written for")
+    return state
 
 
 def published_layout(state: Mapping[str, Tensor], known: Entry) -> dict[str, Tensor]:

@@ -271,7 +271,8 @@ def test_a_folder_whose_weights_changed_is_refused(tmp_path):  # CTF-13
     state = {"a": torch.zeros(2)}
     weights.save(state, tmp_path / "weights.safetensors")
     recipe = tmp_path / "recipe.toml"
-    recipe.write_text(f'tensors_sha256 = "{weights.digest({"a": torch.ones(2)})}"\n[network]\n')
+    wanted = weights.fingerprint({"a": torch.ones(2)}, {"layers": 4})
+    recipe.write_text(f'model_sha256 = "{wanted}"\n[network]\nlayers = 4\n')
 
     with pytest.raises(ValueError, match="safetensors is not what recipe.toml was written for"):
         methods.build("loftr", weights=tmp_path, device="cpu")

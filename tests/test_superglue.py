@@ -23,6 +23,7 @@ from matcher.nn.perceptron import TokenNorm
 from matcher.nn.pointsets import PointSet
 from matcher.nn.superglue import Config, SuperGlue, published_state
 from matcher.nn.superpoint import SuperPoint
+from matcher.training import models
 
 SIZE = torch.tensor([[640.0, 480.0]])
 SMALL = Config("modern", input_channels=32, channels=32, heads=2, layers=4, sinkhorn_steps=20)
@@ -733,20 +734,21 @@ def model_folder(folder: Path, **changes: object) -> Path:
     """Write a trained model: weights and the recipe that fits them."""
     network = random_network(replace(SMALL, input_channels=64))
     weights.save(network.state_dict(), folder / "weights.safetensors")
+    sizes = {
+        "architecture": "modern",
+        "sinkhorn_steps": 20,
+        "input_channels": 64,
+        "channels": 32,
+        "heads": 2,
+        "layers": 4,
+    } | changes.pop("sizes", {})
     table: dict[str, object] = {
         "front_end": "xfeat",
         "threshold": 0.3,
         "licence": "Apache-2.0",
-        "tensors_sha256": weights.digest(network.state_dict()),
+        "model_sha256": weights.fingerprint(network.state_dict(), sizes),
     } | changes
-    sizes = {"input_channels": 64, "channels": 32, "heads": 2, "layers": 4} | changes.pop(
-        "sizes", {}
-    )
-    table.pop("sizes", None)
-    lines = [f"{key} = {value!r}" for key, value in table.items()]
-    lines += ["[network]", "architecture = 'modern'", "sinkhorn_steps = 20"]
-    lines += [f"{key} = {value!r}" for key, value in sizes.items()]
-    (folder / "recipe.toml").write_text("\n".join(lines), "utf-8")
+    (folder / "recipe.toml").write_text(models.to_toml({**table, "network": sizes}), "utf-8")
     return folder
 
 
@@ -765,7 +767,7 @@ def test_a_folder_with_recipe_and_weights_is_a_model(tmp_path) -> None:
     ("changes", "error", "message"),
     [
         ({"front_end": "disk"}, ValueError, "was trained on disk, not xfeat"),
-        ({"tensors_sha256": "0"}, ValueError, "is not what recipe.toml was written for"),
+        ({"model_sha256": "0"}, ValueError, "is not what recipe.toml was written for"),
         ({"sizes": {"layers": 5}}, ValueError, r"lacks context\.transformers\.4"),
         ({"sizes": {"channels": 48}}, ValueError, "has other shapes in"),
         ({"sizes": {"positions": "mlp"}}, TypeError, "positions"),
@@ -778,6 +780,14 @@ def test_weights_and_recipe_must_agree(tmp_path, changes, error, message) -> Non
 
     with pytest.raises(error, match=message):
         trained("xfeat", folder, {})
+
+
+def test_a_network_that_uses_the_same_weights_otherwise_is_refused(tmp_path) -> None:  # CTF-13
+    recipe = model_folder(tmp_path) / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("heads = 2", "heads = 4"))
+
+    with pytest.raises(ValueError, match="is not what recipe.toml was written for"):
+        trained("xfeat", tmp_path, {})
 
 
 def test_a_folder_without_recipe_is_refused(tmp_path) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from matcher import assets
 from matcher.nn import loftr, loftr_light
 from matcher.reading import read_toml
-from matcher.weights import digest, state_dict
+from matcher.weights import of_folder, state_dict
 
 TOKENS = 1000  # of the light preset: what each number costs and gains is in its card
 
@@ -94,11 +94,9 @@ def start_weights(preset: str, weights: str | Path) -> Mapping[str, Tensor]:
 
 def _trained(folder: Path) -> Mapping[str, Tensor]:
     """Read the weights of a model's folder, or make those that its recipe starts from."""
-    recipe, own = _recipe(folder), folder / "weights.safetensors"
-    if not own.is_file():
-        begin = {part: state_dict(name) for part, name in recipe["start"].items()}
-        return loftr_light.start(**begin, layers=recipe["network"]["layers"])
-    state = state_dict(own)
-    if digest(state) != recipe["tensors_sha256"]:
-        raise ValueError(f"{folder}: weights.safetensors is not what recipe.toml was written for")
-    return state
+    recipe = _recipe(folder)
+    own = of_folder(folder, recipe)
+    if own is not None:
+        return own
+    begin = {part: state_dict(name) for part, name in recipe["start"].items()}
+    return loftr_light.start(**begin, layers=recipe["network"]["layers"])

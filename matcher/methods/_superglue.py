@@ -27,7 +27,7 @@ class Recipe:
             `weights.safetensors` beside the recipe, where there is one, holds all.
         dustbin: Of the transport, for registered layers.
         temperature: Of the similarities, for registered layers.
-        tensors_sha256: `matcher.weights.digest` of `weights.safetensors`.
+        model_sha256: `matcher.weights.fingerprint` of `weights.safetensors` and `network`.
         method: "superglue".
         training: How the network is trained; for `matcher train`.
         made: How it was made; for the reader.
@@ -40,7 +40,7 @@ class Recipe:
     layers: str = ""
     dustbin: float = 0.0
     temperature: float = 1.0
-    tensors_sha256: str = ""
+    model_sha256: str = ""
     method: str = "superglue"
     training: dict[str, Any] = field(default_factory=dict)
     made: dict[str, Any] = field(default_factory=dict)
@@ -125,15 +125,10 @@ def _shipped(front_end: str) -> Path:
 
 
 def _fill(network: SuperGlue, recipe: Recipe, folder: Path) -> None:
-    """Load the weights that a recipe names."""
-    if not (folder / "weights.safetensors").is_file():
+    """Load the folder's own weights, or the registered layers that its recipe names."""
+    state = published.of_folder(folder, vars(recipe))
+    if state is None:
         state = published_state(published.state_dict(recipe.layers), network.config)
         state["dustbin"] = torch.tensor(recipe.dustbin)
         state["context.temperature"] = torch.tensor(recipe.temperature)
-    else:
-        state = published.state_dict(folder / "weights.safetensors")
-        if published.digest(state) != recipe.tensors_sha256:
-            raise ValueError(
-                f"{folder}: weights.safetensors is not what recipe.toml was written for"
-            )
     published.load_strict(network, state, str(folder))

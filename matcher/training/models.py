@@ -77,8 +77,7 @@ def load(folder: str | Path, *, again: bool = False, **changes: Any) -> Model:
         )
     settings = training.from_table(recipe.get("training", {}))
     settings = replace(settings, **{key: value for key, value in changes.items() if value})
-    own = path.parent / "weights.safetensors"
-    state = weights.state_dict(own) if own.is_file() and not again else None
+    state = None if again else weights.of_folder(path.parent, recipe)
     make = _keypoints if recipe["method"] == "superglue" else _cells
     return Model(
         path.parent.name, recipe, Objective(make(recipe, settings, state), settings), settings
@@ -105,7 +104,7 @@ def write(model: Model, folder: Path, made: Mapping[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     weights.save(state, folder / "weights.safetensors")
     recipe = {key: value for key, value in model.recipe.items() if key not in _OF_THE_START}
-    recipe |= {"tensors_sha256": weights.digest(state)}
+    recipe |= {"model_sha256": weights.fingerprint(state, recipe["network"])}
     recipe |= {"training": training.to_table(model.settings), "made": dict(made)}
     started = {key: model.recipe[key] for key in _OF_THE_START if key in model.recipe}
     storage.write(folder / "recipe.toml", to_toml({**recipe, **started}).encode())
