@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -52,6 +53,7 @@ def pair(tmp_path_factory):
 @pytest.fixture(scope="module", params=NAMES)
 def exported(request, tmp_path_factory, pair):
     """Each method, exported once."""
+    logging.getLogger("torch.__trace").propagate = False  # pytest would keep its thousands of lines
     folder = tmp_path_factory.mktemp(request.param)
     return exporter.export(request.param, folder, pairs=[pair], programs=True)
 

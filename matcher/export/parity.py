@@ -15,7 +15,7 @@ from scipy.spatial import cKDTree
 from matcher import images
 from matcher.evaluation.runner import evaluate
 from matcher.evaluation.settings import Settings
-from matcher.evaluation.tables import ALL, table
+from matcher.evaluation.tables import table
 from matcher.types import Description, Floats, Image, Matcher, Matches, Pair
 
 SAME = 1.0  # pixels: two matches that lie nearer, in both images, are one match
@@ -184,7 +184,7 @@ def _figures(
         return {}
     rows = table(evaluate({"before": before, "after": after}, known, _SETTINGS))
     first, second = (
-        next(row for row in rows if row.method == label and row.group == ALL)
+        max((row for row in rows if row.method == label), key=lambda row: row.pairs)
         for label in ("before", "after")
     )
     return {
