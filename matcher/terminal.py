@@ -38,14 +38,22 @@ def print_table(rows: Sequence[Mapping[str, str]]) -> None:
     titles = [title for title in rows[0] if any(row[title] for row in rows)]
     table = Table(*titles, header_style="bold", box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*(Text(row[title]) for title in titles))
+        table.add_row(*(Text(printable(row[title])) for title in titles))
     console = Console()
     (console if console.is_terminal else Console(width=_WIDE)).print(table)
 
 
 def print_line(line: str, style: str = "") -> None:
     """Print one line as it is."""
-    Console(soft_wrap=True).print(Text(line, style=style))
+    Console(soft_wrap=True).print(Text(printable(line), style=style))
+
+
+def printable(text: str) -> str:
+    """Replace what would steer a terminal: names of files may hold any letters."""
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}"
+        for letter in text
+    )
 
 
 def finish(summary: str, written: Iterable[Path] = ()) -> None:
@@ -63,6 +71,6 @@ def announce(address: str, *, browser: bool) -> None:
 
 def fail(message: str, code: int) -> int:
     """Print an error as one red line; return the exit code."""
-    line = " ".join(message.split())
+    line = printable(" ".join(message.split()))
     Console(stderr=True, soft_wrap=True).print(Text(f"error: {line}", style="red"))
     return code

@@ -8,11 +8,10 @@ the code. Results of anything else are never mistaken for it.
 from __future__ import annotations
 
 import errno
-import functools
 import json
 import math
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
@@ -215,15 +214,13 @@ def _checked(record: Record) -> Record:
         ValueError: One is.
     """
     for part in (record, record.score, record.seconds):
-        for name, hint in _hints(type(part)).items():
+        for name, hint in _HINTS[type(part)].items():
             if not _fits(getattr(part, name), hint):
                 raise ValueError(f"{name} must be {hint}")
     return record
 
 
-@functools.cache
-def _hints(kind: Hashable) -> dict[str, Any]:
-    return get_type_hints(kind)
+_HINTS = {part: get_type_hints(part) for part in (Record, Score, Seconds)}
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image as PilImage
 
 from matcher import datasets, images
+from matcher.decoding import open_image
 from matcher.evaluation.scoring import Frame
 from matcher.evaluation.truth import reprojection_errors, true_places
 from matcher.evaluation.truth_file import read_truth
@@ -107,7 +108,8 @@ class Opened:
         Raises:
             ImageError: The bytes are no image, or too large a one.
         """
-        new = show(data, name, self.long_side)
+        with self._working:  # one at a time: a decoded picture takes ten times its file
+            new = show(data, name, self.long_side)
         shown = (new, self.shown[1]) if side == 0 else (self.shown[0], new)
         return replace(self, shown=shown, truth=None, _fitted={})
 
@@ -206,9 +208,9 @@ def show(data: bytes, name: str, long_side: int) -> Shown:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PilImage.DecompressionBombWarning)  # refused below
-            with PilImage.open(io.BytesIO(data)) as opened:  # reads the header only
+            with open_image(io.BytesIO(data)) as opened:  # reads the header only
                 width, height = opened.size
-    except (OSError, SyntaxError, PilImage.DecompressionBombError):
+    except ImageError:
         width = height = 0  # for the reader below, which says why
     if width * height > MOST_PIXELS:
         raise ImageError(f"the image has {width} x {height} pixels, more than {MOST_PIXELS:,}")

@@ -22,6 +22,7 @@ from matcher.extras import require
 from matcher.images import ImageError
 
 ADDRESS = "127.0.0.1"
+MOST_CONNECTIONS = 16  # a browser opens six; each may send one image of the largest size
 _WANTED_BY = "matcher explore"
 
 Message = MutableMapping[str, Any]
@@ -62,7 +63,12 @@ def serve(opened: Opened, port: int, started: Callable[[str], None]) -> None:
         port = listening.getsockname()[1]
         app = create_app(opened, port)
         config = uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, lifespan="off"
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            limit_concurrency=MOST_CONNECTIONS,
         )
         threading.Thread(target=_warm_up, args=(opened,), daemon=True).start()
         started(f"http://{ADDRESS}:{port}/")
@@ -114,21 +120,23 @@ class Guard:
         """Answer one request, with the headers that keep the page to itself."""
         if scope["type"] != "http":
             return
-        reason = self._reason_to_refuse({k.decode("latin-1"): v for k, v in scope["headers"]})
+        headers: dict[str, list[str]] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+        reason = self._reason_to_refuse(headers)
         if reason is None:
             await self.app(scope, receive, _with_headers(send))
             return
         text = require("starlette.responses", _WANTED_BY).PlainTextResponse
         await text(reason, status_code=403)(scope, receive, _with_headers(send))
 
-    def _reason_to_refuse(self, headers: dict[str, bytes]) -> str | None:
-        host = headers.get("host", b"").decode("latin-1")
-        if host not in self.hosts:
+    def _reason_to_refuse(self, headers: dict[str, list[str]]) -> str | None:
+        """Look at every header of a name: one that comes twice may not hide behind the other."""
+        hosts = headers.get("host", [])
+        if len(hosts) != 1 or hosts[0] not in self.hosts:
             return "this page answers on its own address only"
-        origin = headers.get("origin")
-        if origin is not None and origin.decode("latin-1") != f"http://{host}":
-            return "another site's page may not ask here"
-        if headers.get("sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+        own = {"origin": {f"http://{hosts[0]}"}, "sec-fetch-site": {"none", "same-origin"}}
+        if any(not set(headers.get(name, ())) <= allowed for name, allowed in own.items()):
             return "another site's page may not ask here"
         return None
 
