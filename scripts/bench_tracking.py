@@ -81,10 +81,11 @@ def error(tracked: Tracked, frame: Frame, corners: dict[int, np.ndarray]) -> lis
 def walk(count: int, size: tuple[int, int]) -> Iterator[Frame]:
     """Make the frames one by one."""
     here, there = (images.grey(images.read(assets.folder("data") / "photos" / p)) for p in PHOTOS)
-    room = np.array(here.shape[::-1]) - size[::-1] - 4
+    low = np.array([2.0, 0.4 * here.shape[0]])  # above it is sky, where there is nothing to follow
+    room = np.maximum(np.array(here.shape[::-1]) - size[::-1] - 4 - low, 0)
     for number in range(count):
         phase = np.array([number / 97, number / 61])
-        corner = 2 + room * (0.5 + 0.5 * np.sin(phase))
+        corner = low + room * (0.5 + 0.5 * np.sin(phase))
         if number % 100 == 99:
             yield Frame(np.full(size, 0.4, np.float32), corner, "blank")
         elif 250 <= number % 500 < 254:
