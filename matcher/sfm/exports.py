@@ -67,7 +67,9 @@ def write_npz(folder: str | Path, tie_points: TiePoints) -> list[Path]:
         data,
         names=np.array(names),
         sizes=np.array([tie_points.sizes[name] for name in names]),
-        keypoints=np.concatenate([none, *map(tie_points.keypoints.get, names)]).astype(np.float32),
+        keypoints=np.concatenate([none, *(tie_points.keypoints[name] for name in names)]).astype(
+            np.float32
+        ),
         starts=np.cumsum([0, *counts]),
         pairs=np.array([[place[a], place[b]] for a, b in chosen]).reshape(-1, 2),
         matches=np.concatenate([none, *chosen.values()]).astype(np.int64),

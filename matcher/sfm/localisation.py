@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import poselib
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 from matcher.geometry.fitting import Estimator
 from matcher.geometry.two_view import Pose
@@ -88,11 +88,13 @@ def _observed(
     rows = np.flatnonzero(view.seen >= 0)
     if not len(rows) or not len(matches):
         return np.zeros((0, 2), np.float32), np.zeros(0, np.int64)
-    distance, nearest = cKDTree(matches.points0).query(view.points[rows])
+    found = KDTree(matches.points0).query(view.points[rows])
+    distance, nearest = (np.asarray(each) for each in found)
     close = distance <= SNAP
     rows, nearest = rows[close], nearest[close]
     step = view.points[rows] - matches.points0[nearest]
-    snapped = Matches(view.points[rows], matches.points1[nearest] + step, matches.scores[nearest])
+    moved = (matches.points1[nearest] + step).astype(np.float32)
+    snapped = Matches(view.points[rows], moved, matches.scores[nearest])
     refined = refine(snapped, picture, image)
     return refined.points1, view.seen[rows]
 

@@ -206,7 +206,7 @@ def read_reconstruction(reconstruction: Any) -> Model:
 
 
 def _view(image: Any, camera: Any, row: Mapping[int, int]) -> View:
-    placed = image.cam_from_world
+    placed: Any = image.cam_from_world  # a function since version 3.12
     placed = placed() if callable(placed) else placed
     intrinsics = np.array(camera.calibration_matrix())
     intrinsics[:2, 2] -= HALF

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 from matcher.geometry.two_view import Pose
 from matcher.reading import read_text
@@ -46,7 +46,7 @@ def sequential(names: Sequence[str], overlap: int = 10) -> list[NamePair]:
     """
     if overlap < 1:
         raise ValueError(f"overlap must be at least 1, not {overlap}")
-    steps = {*range(1, overlap + 1), *(2**power for power in range(min(overlap, 30) + 1))}
+    steps: set[int] = {*range(1, overlap + 1), *(2**power for power in range(min(overlap, 30) + 1))}
     near = [
         (first, first + step)
         for first in range(len(names))
@@ -72,7 +72,7 @@ def retrieved(
     """
     if len(vectors) != len(names):
         raise ValueError(f"{len(names)} names have {len(vectors)} vectors")
-    chosen = set()
+    chosen: set[tuple[int, int]] = set()
     for first in range(len(names)):
         scores = vectors @ vectors[first]  # (N,)
         near = np.abs(np.arange(len(names)) - first) < max(min_distance, 1)
@@ -152,9 +152,10 @@ def near_positions(
     if len(names) < 2:
         return []
     places = np.array([positions[name] for name in names], np.float64)
-    distances, partners = cKDTree(places).query(
+    found = KDTree(places).query(
         places, k=min(count + 1, len(names)), distance_upper_bound=max_distance
     )
+    distances, partners = (np.asarray(each) for each in found)  # both (N, K)
     chosen = {
         (min(first, int(second)), max(first, int(second)))
         for first in range(len(names))
@@ -178,7 +179,7 @@ def from_poses(
     centres = np.array([poses[name].inverse.translation for name in names]).reshape(-1, 3)
     axes = np.array([poses[name].rotation[2] for name in names]).reshape(-1, 3)
     least = np.cos(np.radians(max_angle_degrees))
-    chosen = set()
+    chosen: set[tuple[int, int]] = set()
     for first in range(len(names)):
         distances = np.linalg.norm(centres - centres[first], axis=1)
         distances[axes @ axes[first] < least] = np.inf
@@ -221,7 +222,7 @@ def covisible(seen: Mapping[str, Iterable[int]], count: int = 20) -> list[NamePa
     for views in viewers.values():
         for pair in combinations(views, 2):
             shared[pair] = shared.get(pair, 0) + 1
-    chosen = set()
+    chosen: set[tuple[int, int]] = set()
     for first in range(len(names)):
         mine = [(-number, pair) for pair, number in shared.items() if first in pair]
         chosen |= {pair for _, pair in sorted(mine)[:count]}
@@ -266,7 +267,7 @@ def union(names: Sequence[str], *lists: Iterable[NamePair]) -> list[NamePair]:
         ValueError: A pair of an image with itself, or of one that is not among the names.
     """
     place = {name: number for number, name in enumerate(names)}
-    chosen = set()
+    chosen: set[tuple[int, int]] = set()
     for name0, name1 in (pair for pairs in lists for pair in pairs):
         if name0 == name1:
             raise ValueError(f"image {name0!r} is paired with itself")

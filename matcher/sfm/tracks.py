@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 from matcher.types import Floats, Matches, Matrix, Points
 
@@ -200,18 +200,18 @@ def merge_points(points: Points, weights: Floats, radius: float) -> tuple[Ints, 
     exact = places.astype(np.float64)
     centres = exact[_peaks(exact, mass, radius)]
     for _ in range(_ROUNDS):
-        nearest = cKDTree(centres).query(exact)[1]
+        nearest = KDTree(centres).query(exact)[1]
         total = np.bincount(nearest, mass, len(centres))
         sums = [np.bincount(nearest, mass * axis, len(centres)) for axis in exact.T]
         centres = np.stack(sums, axis=1)[total > 0] / total[total > 0, None]
-    distance, nearest = cKDTree(centres).query(exact)
+    distance, nearest = KDTree(centres).query(exact)
     rounded = centres.astype(np.float32)
     return np.where(distance <= radius, nearest, -1)[place], rounded
 
 
 def _peaks(places: Matrix, mass: Matrix, radius: float) -> Ints:
     """List places that have most weight within the radius, so that every place is near to one."""
-    near = cKDTree(places).query_pairs(radius, output_type="ndarray")
+    near = KDTree(places).query_pairs(radius, output_type="ndarray")
     both = np.concatenate([near, near[:, ::-1]])
     density = mass + np.bincount(both[:, 0], mass[both[:, 1]], len(places))
     rank = np.empty(len(places), np.int64)
