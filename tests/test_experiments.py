@@ -81,6 +81,35 @@ def test_scores_have_as_many_parameters_as_in_the_article():
     assert sizes == {"raw": 0, "additive": 9_248, "scaled dot": 9_216}
 
 
+@pytest.fixture(scope="module")
+def additive():
+    """The additive score as trained in full."""
+    return find_shapes.train("additive", 0)
+
+
+def test_the_trained_score_finds_as_many_shapes_as_in_the_article(additive, test_scenes):
+    right, weight = find_shapes.measure(additive, test_scenes)
+
+    published = find_shapes.ARTICLE["additive", 0]
+    assert right == pytest.approx(published[0], abs=0.3)
+    assert weight == pytest.approx(published[1], abs=2e-3)
+
+
+def test_two_disks_share_the_weight_as_in_the_article(additive):
+    shown = two_disks.scene(two_disks.SCENE_SEED)
+    scores, disks = find_shapes.ask(additive, shown)[0].detach(), shown.cells[0, [0, 2]]
+
+    found = two_disks.shares(additive)
+
+    assert found.min() == pytest.approx(0.722, abs=5e-3)
+    assert found.max() == pytest.approx(1, abs=1e-3)
+    assert scores.softmax(0)[disks].tolist() == pytest.approx([0.524, 0.475], abs=5e-3)
+    soft, best = (two_disks.location(scores, how)[0].tolist() for how in ("mean", "best"))
+    assert soft == pytest.approx([18.6, 35.7], abs=0.15)
+    assert best == [30, 30]
+    assert two_disks.derivative(scores, int(disks[1]), "mean") == pytest.approx(3.0, abs=0.03)
+
+
 @pytest.mark.parametrize("name", ["additive", "scaled dot"])
 def test_a_little_training_beats_the_raw_template(name, test_scenes, monkeypatch):
     monkeypatch.setattr(find_shapes, "STEPS", 80)

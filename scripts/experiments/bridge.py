@@ -3,7 +3,7 @@
     python scripts/experiments/bridge.py --out FOLDER
 
 The bridge from template matching to attention, on the sample pairs. The same points of image 0 are
-looked for in image 1 by the NCC of their patches, by the similarity of the CNN's descriptors, and
+looked for in all of image 1 by the NCC of their patches, by the similarity of the CNN's descriptors, and
 by their similarity after attention has put both images into context. Points are told apart by what
 is round them: weak texture (the least contrast of a pair), repeated (another place of image 0 looks
 alike), or neither. Where only the epipolar geometry is known, a top counts if it lies near the line.
@@ -30,6 +30,7 @@ from matcher.types import Image, Matches, Pair, Points, ScoreMap, Unrelated
 NEAR, RADIUS = 8.0, 7  # pixels: a cell of the feature map; half a patch
 ALIKE, APART, WEAK = 0.8, 16.0, 0.25  # NCC and pixels of a twin; share of points with weak texture
 LARGEST = 1000  # pixels: no sample is larger, so none is shrunk
+EVERY_TOKEN = {"loftr": {"tokens": 100_000}, "superglue": {"max_keypoints": 4096}}
 ASKED = ("pixels (NCC)", "CNN", "in context")
 TEXTURES = ("distinct", "repeated", "weak")
 
@@ -60,7 +61,7 @@ def ask(pair: Pair, method: str, count: int, seed: int = 0) -> Asked:
     """
     if (truth := pair.truth) is None:
         raise ValueError(f"pair {pair.name!r} has no truth")
-    maker = partial(methods.build, method, device="cpu")
+    maker = partial(methods.build, method, device="cpu", **EVERY_TOKEN[method])
     opened = open_pair(pair, {method: maker}, LARGEST)
     asked = opened.fitted(method).probe
     points = _choose(opened, asked.descriptions[0].points, count, np.random.default_rng(seed))

@@ -80,9 +80,10 @@ def train(name: str, seed: int) -> nn.Module:
     score, random = SCORES[name](), np.random.default_rng(seed)
     if not list(score.parameters()):
         return score
-    for weight in score.parameters():  # projections first, the additive score's weights last
-        spread = (CHANNELS if weight.shape[-2] == CHANNELS else WIDTH) ** -0.5
-        weight.data = torch.from_numpy(random.normal(0, spread, weight.shape)).float()
+    for weight in score.parameters():  # the article writes W q: (width, channels)
+        inputs = CHANNELS if CHANNELS in weight.shape else WIDTH
+        drawn = random.normal(0, inputs**-0.5, weight.shape[::-1])
+        weight.data = torch.from_numpy(drawn.T.copy()).float()
     optimiser = torch.optim.Adam(score.parameters(), RATE)
     for _ in range(STEPS):
         scenes = draw(random, BATCH)
