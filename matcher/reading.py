@@ -31,13 +31,13 @@ def refusing(path: str | Path, what: str) -> Iterator[None]:
         what: What it should have been.
 
     Raises:
-        ValueError: The block raised anything but an OSError.
+        ValueError: The block raised anything but an error of opening a file.
     """
     try:
         yield
-    except OSError:
-        raise
     except Exception as error:  # parsers are not to be trusted to raise what they promise
+        if isinstance(error, OSError) and (error.filename or type(error) is not OSError):
+            raise  # missing, forbidden, a folder
         reason = str(error) or type(error).__name__
         raise ValueError(f"{path} is no {what}: {reason}") from error
 

@@ -63,7 +63,7 @@ def load(folder: str | Path, *, again: bool = False, **changes: Any) -> Model:
 
     Raises:
         FileNotFoundError: There is no recipe.
-        ValueError: The recipe names no method that can be trained.
+        ValueError: The recipe names no method that can be trained, or lacks something.
         TypeError: A setting does not exist.
     """
     path = _recipe_path(folder)
@@ -79,9 +79,11 @@ def load(folder: str | Path, *, again: bool = False, **changes: Any) -> Model:
     settings = replace(settings, **{key: value for key, value in changes.items() if value})
     state = None if again else weights.of_folder(path.parent, recipe)
     make = _keypoints if recipe["method"] == "superglue" else _cells
-    return Model(
-        path.parent.name, recipe, Objective(make(recipe, settings, state), settings), settings
-    )
+    try:
+        objective = Objective(make(recipe, settings, state), settings)
+    except KeyError as error:
+        raise ValueError(f"{path} lacks {error}") from error
+    return Model(path.parent.name, recipe, objective, settings)
 
 
 def with_real(model: Model, share: float) -> Model:
