@@ -1,8 +1,10 @@
 """The networks as one graph an image and one graph a pair, of nothing but tensor operations.
 
 What `describe` and `match` do with numpy and early exits, these do in fixed steps for any size and
-any number of points, none included. All settings that cost nothing to keep open are inputs. Both
-methods have the same inputs and outputs, so that one runner serves both.
+any number of points. `describe` may find none; `match` wants one of either image at least, and a
+caller who has none has no matches: the runner answers that itself. All settings that cost nothing
+to keep open are inputs. Both methods have the same inputs and outputs, so that one runner serves
+both.
 
 - `describe`: image (H, W) grey in [0, 1], mask (H, W), limit () -> points (N, 2), scores (N,),
   descriptors (N, D).
