@@ -82,6 +82,9 @@ def test_the_commands_of_the_documents_have_the_options_they_show(page):
         while arguments and arguments[0] in getattr(chosen, "commands", {}):
             chosen = chosen.commands[arguments.pop(0)]  # "sfm check" is a command of a command
         assert chosen is not command, f"no such command: matcher {line}"
+        chosen = getattr(chosen, "commands", {}).get(
+            "map", chosen
+        )  # what "sfm IMAGES" is short for
         options = {name for each in chosen.params for name in (*each.opts, *each.secondary_opts)}
         used = {word.partition("=")[0] for word in arguments if word.startswith("-")}
         used = {word for word in used if not word.lstrip("-").isdigit()}

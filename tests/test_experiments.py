@@ -233,6 +233,8 @@ def test_the_bridge_asks_all_three_for_the_same_points():
     assert set(found.textures) <= {0, 1, 2}
     with pytest.raises(ValueError, match="pair 'mine' has no truth"):
         bridge.ask(Pair("mine", pair.image0, pair.image1), "superglue", 1)
+    with pytest.raises(ValueError, match="method 'sift' has no context; there are loftr, superglu"):
+        bridge.ask(pair, "sift", 1)
 
 
 @pytest.mark.parametrize("script", [single_head, temperature, smoothing, convolution])

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
@@ -30,7 +30,10 @@ from matcher.types import Image, Matches, Pair, Points, ScoreMap, Unrelated
 NEAR, RADIUS = 8.0, 7  # pixels: a cell of the feature map; half a patch
 ALIKE, APART, WEAK = 0.8, 16.0, 0.25  # NCC and pixels of a twin; share of points with weak texture
 LARGEST = 1000  # pixels: no sample is larger, so none is shrunk
-EVERY_TOKEN = {"loftr": {"tokens": 100_000}, "superglue": {"max_keypoints": 4096}}
+EVERY_TOKEN: dict[str, dict[str, Any]] = {
+    "loftr": {"tokens": 100_000},
+    "superglue": {"max_keypoints": 4096},
+}
 ASKED = ("pixels (NCC)", "CNN", "in context")
 TEXTURES = ("distinct", "repeated", "weak")
 
@@ -57,8 +60,10 @@ def ask(pair: Pair, method: str, count: int, seed: int = 0) -> Asked:
         seed: Which of them.
 
     Raises:
-        ValueError: Nothing is known of the pair.
+        ValueError: Nothing is known of the pair, or the method has no context.
     """
+    if method not in EVERY_TOKEN:
+        raise ValueError(f"method {method!r} has no context; there are {', '.join(EVERY_TOKEN)}")
     if (truth := pair.truth) is None:
         raise ValueError(f"pair {pair.name!r} has no truth")
     maker = partial(methods.build, method, device="cpu", **EVERY_TOKEN[method])
