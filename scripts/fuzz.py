@@ -235,9 +235,21 @@ def _read_recipe(path: Path) -> None:
 
 def _manifests() -> list[tuple[str, bytes]]:
     rows = [[1.0, 0, 2], [0, 1, 3], [0, 0, 1]]
-    entry = {"id": "a", "dataset": "d", "type": "homography", "image0": "0.png", "image1": "1.png"}
+    entry: dict[str, Any] = {
+        "id": "a",
+        "dataset": "d",
+        "type": "homography",
+        "image0": "0.png",
+        "image1": "1.png",
+    }
     entry |= {"size0": [32, 24], "level": 2, "H_0to1": rows}
-    views = {"id": "b", "dataset": "d", "type": "pose", "image0": "1.png", "image1": "2.png"}
+    views: dict[str, Any] = {
+        "id": "b",
+        "dataset": "d",
+        "type": "pose",
+        "image0": "1.png",
+        "image1": "2.png",
+    }
     eye = np.eye(3).tolist()
     camera = [[30.0, 0, 16], [0, 30, 12], [0, 0, 1]]
     views |= {"K0": camera, "K1": camera, "R_0to1": eye, "t_0to1": [1, 0, 0]}
@@ -286,7 +298,7 @@ def tie_points() -> TiePoints:
     """Make three images with matches and geometry."""
     names = ("0.png", "1.png", "2.png")
     rows = np.stack([np.arange(20)] * 2, axis=1)
-    keypoints = {name: np.random.default_rng(0).uniform(0, 20, (20, 2)) for name in names}
+    keypoints = {name: 20 * np.random.default_rng(0).random((20, 2), np.float32) for name in names}
     geometry = TwoViewGeometry(
         np.ones(20, bool), Config.PLANAR, Rejection.NONE, np.eye(3), np.eye(3), np.eye(3),
         Pose(np.eye(3), np.array([1.0, 0, 0])),
@@ -314,7 +326,8 @@ def _hloc(folder: Path) -> list[tuple[str, bytes]]:
 def _read_hloc(path: Path) -> None:
     whole = {name: path.with_name(f"{name}.h5") for name in ("features", "matches")}
     kind = "features" if path.name.endswith("features.h5") else "matches"
-    read_hloc(**whole | {kind: path})
+    chosen = whole | {kind: path}
+    read_hloc(chosen["features"], chosen["matches"])
 
 
 def _requests() -> list[tuple[str, bytes]]:

@@ -69,7 +69,6 @@ def check_database(path: str | Path) -> Report:
         OSError: It is no database.
     """
     with (
-        schema.reading(path),
         closing(schema.open_to_read(path)) as connection,
         refusing(path, "database of tie points"),
     ):

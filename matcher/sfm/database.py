@@ -265,7 +265,6 @@ def read_database(path: str | Path) -> TiePoints:
         OSError: It is no database.
     """
     with (
-        schema.reading(path),
         closing(schema.open_to_read(path)) as connection,
         refusing(path, "database of tie points"),
     ):

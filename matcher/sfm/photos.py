@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -121,11 +122,13 @@ def check_names(names: Sequence[str]) -> None:
     """Refuse names that would be two things in a database.
 
     Raises:
-        ValueError: A name twice, an absolute one, or one with a backslash or a line break.
+        ValueError: A name twice, an absolute one, one that leads out of the folder, or one with a
+            backslash or a control character: files are written under these names.
     """
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(f"image names must be unique: {', '.join(twice)}")
     for name in names:
-        if not name or name.startswith("/") or "\\" in name or "\n" in name:
+        inside = PurePosixPath(name).parts
+        if not inside or inside[0] == "/" or ".." in inside or re.search(r"[\\\x00-\x1f]", name):
             raise ValueError(f"image name {name!r} must be a path below the image folder with /")

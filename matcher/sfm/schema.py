@@ -6,8 +6,6 @@ Source: the format as COLMAP's documentation and the files that it writes show i
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 LATEST = 2147483647  # what pair ids count with: larger than any image id
@@ -143,25 +141,14 @@ def open_to_read(path: str | Path) -> sqlite3.Connection:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no database {path}")
-    with reading(path):
+    try:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         connection.execute("PRAGMA trusted_schema = OFF")
         # no value is longer than the file: what SQL in the file makes up is refused
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(2**20, path.stat().st_size))
         made = connection.execute(_MADE_UP).fetchone()
+    except sqlite3.Error as error:
+        raise OSError(f"{path} is no database that can be read: {error}") from error
     if made:
         raise OSError(f"{path} is no database that can be read: {made[0]} is no plain table")
     return connection
-
-
-@contextmanager
-def reading(path: str | Path) -> Iterator[None]:
-    """Turn what SQLite finds wrong with a file into an OSError that names it.
-
-    Raises:
-        OSError: The block raised an error of SQLite.
-    """
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise OSError(f"{path} is no database that can be read: {error}") from error
