@@ -1,6 +1,6 @@
 """The command `matcher`: one function a command; it prints through `terminal`, nothing else prints.
 
-Exit codes: 0 done (finding nothing is done too), 1 failed, 2 wrong usage. Results go to standard
+Exit codes: 0 done (finding nothing is done too), 1 failed, 2 wrong usage, 130 interrupted. Results go to standard
 output, progress and errors to standard error. A failure is one line; `--debug`, anywhere on the
 command line, shows where it came from.
 """
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from matcher.types import Matcher, TemplateHit
 
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # which typer does not export
+_INTERRUPTED = 130  # what a shell reports after Ctrl-C
 
 app = typer.Typer(
     help="Find the points of two images that show the same spot.",
@@ -87,7 +88,7 @@ def run(arguments: Sequence[str]) -> int:
     except _USAGE_ERROR as error:
         return terminal.fail(getattr(error, "format_message", error.__str__)(), 2)
     except (KeyboardInterrupt, typer.Abort):
-        return terminal.fail("interrupted", 130)
+        code = _INTERRUPTED
     except Exception as error:
         if debug:
             raise
@@ -95,6 +96,8 @@ def run(arguments: Sequence[str]) -> int:
             return terminal.fail(f"{error}; `pip install tiepoint` brings it", 1)
         kind = "" if isinstance(error, OSError | ValueError | ImportError) else type(error).__name__
         return terminal.fail(f"{kind}: {error}".lstrip(": "), 1)
+    if code == _INTERRUPTED:  # some versions of typer return it, others raise
+        return terminal.fail("interrupted", _INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 
