@@ -68,6 +68,7 @@ def serve(opened: Opened, port: int, started: Callable[[str], None]) -> None:
             access_log=False,
             server_header=False,
             lifespan="off",
+            proxy_headers=False,
             limit_concurrency=MOST_CONNECTIONS,
         )
         threading.Thread(target=_warm_up, args=(opened,), daemon=True).start()
@@ -104,7 +105,8 @@ def create_app(opened: Opened, port: int) -> Guard:
         routing.Route("/api/images/{side:int}", page.exchange, methods=["POST"]),
         routing.Route("/export", page.export),
     ]
-    handlers = {ValueError: page.refuse, ImportError: page.refuse, Exception: page.fail}
+    gone = require("starlette.requests", _WANTED_BY).ClientDisconnect
+    handlers = dict.fromkeys((ValueError, ImportError, gone), page.refuse) | {Exception: page.fail}
     app = applications.Starlette(routes=routes, exception_handlers=handlers)
     return Guard(app, {f"{name}:{port}" for name in (ADDRESS, "localhost")})
 
