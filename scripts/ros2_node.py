@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import matcher
-from matcher.tracking.command import record
+from matcher.commands.watching import record
 from matcher.tracking.tracker import Camera, Options
 
 CHANNELS = {"mono8": 1, "8uc1": 1, "mono16": 1, "16uc1": 1, "rgb8": 3, "bgr8": 3, "8uc3": 3,

@@ -39,7 +39,7 @@ ROWS = (
         "tracking",
     },
     {"training"},
-    {"terminal", "options", "sfm_commands", "cli", "__main__"},
+    {"terminal", "options", "commands", "cli", "__main__"},
 )
 
 
@@ -53,8 +53,7 @@ def name_of(path):
 
 
 def row_of(module):
-    parts = module.split(".")
-    part = "cli" if parts[-1] == "command" else parts[1]  # a command lies with what it commands
+    part = module.split(".")[1]
     return next((row for row, names in enumerate(ROWS) if part in names), 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from dataclasses import replace
 
 import numpy as np
@@ -419,12 +420,10 @@ def test_commands_draw_samples_and_train_a_model_that_matches(tmp_path, capsys):
     photos.mkdir()
     for path in sorted((assets.folder("data") / "photos").glob("*.jpg"))[:3]:
         (photos / path.name).write_bytes(path.read_bytes())
-    recipe = (assets.folder("models") / "loftr-light" / "recipe.toml").read_text()
-    tiny = "steps = 1\nsizes = [[64, 96]]\nbatch = 2\n"
+    recipe = tomllib.loads((assets.folder("models") / "loftr-light" / "recipe.toml").read_text())
+    recipe["training"] = {"steps": 1, "sizes": [[64, 96]], "batch": 2}
     (tmp_path / "tiny").mkdir()
-    (tmp_path / "tiny" / "recipe.toml").write_text(
-        recipe.replace("[training]\n", f"[training]\n{tiny}")
-    )
+    (tmp_path / "tiny" / "recipe.toml").write_text(models.to_toml(recipe))
     arguments = [str(tmp_path / "tiny"), "--photos", str(photos)]
 
     drawn = command(["samples", *arguments, "--out", str(tmp_path / "sheet.png")])

@@ -119,7 +119,7 @@ def samples(
 
 def _mined(photos: Path, names: str, out: Path) -> Path:
     """Mine pairs of the photographs, once a run, by the method that needs no fetched weights."""
-    from matcher.mining.command import mine
+    from matcher.commands.mining import mine
 
     path = out / "pairs.npz"
     if not path.is_file():

@@ -1,0 +1,1 @@
+"""The commands of `matcher`, a file a group; `matcher.cli` puts them together."""

@@ -1,0 +1,40 @@
+"""Make the methods that a command line names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matcher import terminal
+from matcher.options import method_from
+
+if TYPE_CHECKING:
+    from matcher.types import Matcher
+
+
+def build(
+    names: str,
+    device: str,
+    refine: bool = False,
+    turns: bool = False,
+    keypoints: int | None = None,
+) -> dict[str, Matcher]:
+    """Make methods, by the label of their rows; `keypoints` is a budget for those that have one."""
+    from matcher import matching
+
+    made = {}
+    for label in names.split(","):
+        name, fields = method_from(label)
+        options = {"device": device, "refine": refine, "turns": turns, **fields}
+        with terminal.working(f"loading {label}"):
+            try:
+                budget = {} if keypoints is None else {"max_keypoints": keypoints}
+                method = matching.create(name, **(budget | options))
+            except TypeError:  # the method has no such budget
+                method = matching.create(name, **options)
+        made[" + ".join([label, *["turns"] * turns, *["refine"] * refine])] = method
+    return made
+
+
+def build_one(label: str, device: str) -> Matcher:
+    """Make one method."""
+    return build(label, device)[label]
