@@ -109,3 +109,13 @@ def test_links_of_the_documents_lead_somewhere():
     for document in (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"):
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text("utf-8")):
             assert (ROOT / target).exists(), f"{document.name}: {target}"
+
+
+def test_the_scripts_that_the_documents_name_are_there():
+    for document in (README, ROOT / "CONTRIBUTING.md", *DOCS):
+        for name in re.findall(r"scripts/[\w/]+\.py", document.read_text("utf-8")):
+            assert (ROOT / name).is_file(), f"{document.name}: {name}"
+
+    listed = set(re.findall(r"`(\w+\.py)` \|", (ROOT / "docs/experiments.md").read_text("utf-8")))
+    there = {path.name for path in (ROOT / "scripts" / "experiments").glob("*.py")}
+    assert listed == there - {"scenes.py"}
