@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import Distribution
 
 from matcher import weights
 from matcher.assets import folder
 from matcher.registry import registry
+
+_EXTRAS = re.compile(r";.*\bextra\b")
+_TOOLS = re.compile(r""";.*\bextra\s*==\s*['"](dev|docs)['"]""")
 
 
 @dataclass(frozen=True)
@@ -54,23 +59,49 @@ def _weights() -> list[Licence]:
 
 
 def _dependencies() -> list[Licence]:
-    """List what the installed package requires; nothing for a checkout."""
+    """List what is installed of all that the package requires; nothing for a checkout."""
+    return [
+        Licence(name, "dependency", declared(found.metadata), f"https://pypi.org/project/{name}/")
+        for name, (found, _) in dependencies().items()
+    ]
+
+
+def dependencies() -> dict[str, tuple[Distribution, tuple[str, ...]]]:
+    """Find the installed distributions that the package requires, itself or through others.
+
+    Extras of the package count where they are installed, but for the tools of its developers;
+    extras of others do not.
+
+    Returns:
+        Each distribution with the names of those that it requires itself, by name in lower case
+        with "-", sorted; nothing where the package is not installed.
+    """
+    found: dict[str, tuple[Distribution, tuple[str, ...]]] = {}
+    waiting = _required("tiepoint", extras=True)
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        with suppress(importlib.metadata.PackageNotFoundError):
+            needs = _required(name)
+            found[name] = importlib.metadata.distribution(name), tuple(sorted(needs))
+            waiting += needs
+    kept = {name: (each, tuple(n for n in ns if n in found)) for name, (each, ns) in found.items()}
+    return dict(sorted(kept.items()))
+
+
+def _required(name: str, *, extras: bool = False) -> list[str]:
+    """List the names that a distribution requires; none of one that is not installed."""
     try:
-        requirements = importlib.metadata.requires("tiepoint") or []
+        texts = importlib.metadata.requires(name) or []
     except importlib.metadata.PackageNotFoundError:
         return []
-    found = []
-    for name in sorted({re.split(r"[^\w.-]", text, maxsplit=1)[0] for text in requirements}):
-        try:
-            about = importlib.metadata.metadata(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        terms = f"https://pypi.org/project/{name}/"
-        found.append(Licence(name, "dependency", _declared(about), terms))
-    return found
+    barred = _TOOLS if extras else _EXTRAS
+    names = [re.match(r"[\w.-]+", text) for text in texts if not barred.search(text)]
+    return [re.sub(r"[-_.]+", "-", each[0]).lower() for each in names if each]
 
 
-def _declared(about: importlib.metadata.PackageMetadata) -> str:
+def declared(about: importlib.metadata.PackageMetadata) -> str:
     """Read what a distribution declares: the expression, the classifier, or the first words."""
     if "License-Expression" in about:
         return str(about["License-Expression"])

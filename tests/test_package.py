@@ -36,6 +36,7 @@ ROWS = (
         "explore",
         "doctor",
         "licences",
+        "sbom",
         "tracking",
     },
     {"training"},

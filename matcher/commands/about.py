@@ -56,10 +56,19 @@ def selftest(
 
 def show_licences(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    sbom: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="Write a bill of materials: CycloneDX, JSON."),
+    ] = None,
 ) -> None:
     """List the licence of the package, of each set of weights and of each dependency."""
     from matcher.licences import licences
 
+    if sbom is not None:
+        from matcher.sbom import write_sbom
+
+        terminal.finish(f"{write_sbom(sbom)} components", [sbom])
+        return
     found = [asdict(licence) for licence in licences()]
     if as_json:
         typer.echo(json.dumps(found, indent=1))
