@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import torch
 import typer
-from scenes import CENTRES, TEMPLATES, draw
+from scenes import CENTRES, SHAPES, TEMPLATES, draw
 from torch import Tensor
 
 from matcher import terminal
@@ -23,7 +23,7 @@ from matcher.nn.attention import read_out
 from matcher.nn.attention_scores import Dot
 
 TEMPERATURES = np.logspace(-3, 3, 25)
-SCENE_SEED, QUERY = 7, 1
+SCENE_SEED, QUERY = 7, SHAPES.index("disk")
 VALUES = torch.from_numpy(CENTRES)[None, None]  # (1, 1, 16, 2)
 
 
@@ -44,8 +44,9 @@ class Read(NamedTuple):
 def scores() -> Tensor:
     """Compare the template with the cells of the scene: (1, 1, 1, 16)."""
     tokens = torch.from_numpy(draw(np.random.default_rng(SCENE_SEED), 1).tokens).double()
-    found: Tensor = Dot()(torch.from_numpy(TEMPLATES[QUERY]).double()[None, None, None], tokens)
-    return found[None] if found.ndim == 3 else found
+    query = torch.from_numpy(TEMPLATES[QUERY]).double().expand(1, 1, 1, -1)
+    found: Tensor = Dot()(query, tokens[:, None])
+    return found
 
 
 def read(compared: Tensor, temperature: float) -> Read:
