@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from PIL import Image as PilImage
 
 from matcher import datasets, decoding, images, reading, storage, terminal, weights
-from matcher.evaluation import records
+from matcher.evaluation import pictures, records, report, runner, tables
 from matcher.evaluation.truth_file import read_truth
 from matcher.sfm import pairs
 from matcher.sfm.cameras import cameras_of
@@ -31,6 +31,7 @@ from matcher.sfm.checking import check_database
 from matcher.sfm.database import read_database
 from matcher.sfm.photos import Photo
 from matcher.training import models
+from matcher.types import Homography, Pair
 
 FUZZER = Path(__file__).parents[1] / "scripts" / "fuzz.py"
 EXECUTIONS = 25  # of each reader here; scripts/fuzz.py runs any number
@@ -440,6 +441,37 @@ def test_names_cannot_steer_a_terminal(capsys):
     assert "\x1b" not in out + err
     assert "\x9b" not in out
     assert "a�]0;title�b�2J" in out
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_names_in_a_report_are_text_and_no_markup(tmp_path):
+    evil = '</script><img src=x onerror=alert(1)>$\\frac{$ |"\n& | '
+    for number in (0, 1):
+        pixels = np.random.default_rng(number).integers(0, 255, (48, 64), np.uint8)
+        PilImage.fromarray(pixels).save(tmp_path / f"{number}$<b>.png")
+    paths = [tmp_path / f"{number}$<b>.png" for number in (0, 1)]
+    pair = Pair(evil, *paths, Homography(np.eye(3)), group=evil)
+
+    def same(image0, image1):
+        y, x = np.mgrid[8:40:8, 8:56:8]
+        points = np.stack([x, y], axis=2).reshape(-1, 2).astype(np.float32)
+        return points, points
+
+    def fail(image0, image1):
+        raise ValueError(evil)
+
+    methods = {evil: same, "fails": fail}
+    evaluation = runner.evaluate(methods, [pair], out=tmp_path / "out")
+    pictures.draw(evaluation, methods, [pair], tmp_path / "out")
+    written = report.write_report(evaluation, tmp_path / "out")
+
+    texts = [path.read_text() for path in written if path.suffix in (".html", ".md", ".svg")]
+    assert len(texts) >= 2
+    assert not any("<img src=x" in text or "<b>.png" in text for text in texts)
+    lines = tables.markdown(evaluation).splitlines()
+    assert {line.replace("\\|", "").count("|") for line in lines if line.startswith("|")} == {
+        lines[0].count("|")
+    }
 
 
 def test_unfinished_names_are_nobody_elses(tmp_path):

@@ -9,7 +9,7 @@ from matcher import storage
 from matcher.evaluation.records import Kind
 from matcher.evaluation.report_page import HEADLINES, milliseconds
 from matcher.evaluation.runner import Evaluation
-from matcher.evaluation.tables import ALL, Row, plus_minus, table
+from matcher.evaluation.tables import ALL, Row, cell, plus_minus, table
 
 BEGIN = "<!-- results: written by `matcher report DIR ... --readme README.md` -->"
 END = "<!-- end of the results -->"
@@ -43,11 +43,13 @@ def markdown(evaluations: Mapping[str, Evaluation]) -> str:
     columns: dict[str, dict[str, str]] = {}
     for name, evaluation in evaluations.items():
         for title, cells in _columns(table(evaluation)).items():
-            columns[f"{name}: {title}"] = cells
+            columns[cell(f"{name}: {title}")] = cells
     methods = dict.fromkeys(method for cells in columns.values() for method in cells)
     lines = ["| method | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
     lines += [
-        f"| {method} | " + " | ".join(cells.get(method, "") for cells in columns.values()) + " |"
+        f"| {cell(method)} | "
+        + " | ".join(cells.get(method, "") for cells in columns.values())
+        + " |"
         for method in methods
     ]
     made = [

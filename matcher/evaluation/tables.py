@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import math
@@ -170,13 +171,21 @@ def markdown(evaluation: Evaluation) -> str:
     titles = dict.fromkeys(title for line in written for title in line)
     used = [title for title in titles if any(line.get(title) for line in written)]
     lines = ["| " + " | ".join(used) + " |", "|" + "---|" * len(used)]
-    lines += ["| " + " | ".join(line.get(title, "") for title in used) + " |" for line in written]
-    lines += ["", "± is half the 95 % bootstrap interval; times are medians.", ""]
-    lines += [f"- {name}: {text}" for name, text in notes(evaluation).items()]
     lines += [
-        f"- {label} is **untrained**: its figures mean nothing." for label in untrained(evaluation)
+        "| " + " | ".join(cell(line.get(title, "")) for title in used) + " |" for line in written
+    ]
+    lines += ["", "± is half the 95 % bootstrap interval; times are medians.", ""]
+    lines += [f"- {cell(name)}: {cell(text)}" for name, text in notes(evaluation).items()]
+    lines += [
+        f"- {cell(label)} is **untrained**: its figures mean nothing."
+        for label in untrained(evaluation)
     ]
     return "\n".join(lines) + "\n"
+
+
+def cell(text: str) -> str:
+    """Write text for Markdown: a name can neither end a cell nor be a tag."""
+    return html.escape(" ".join(text.split()), quote=False).replace("|", "\\|")
 
 
 def notes(evaluation: Evaluation) -> dict[str, str]:
