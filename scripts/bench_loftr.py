@@ -145,7 +145,7 @@ def light(arguments: argparse.Namespace) -> None:
         described = method.describe(pair)
         works[precision, "describe"] = partial(method.describe, pair[:1])
         works[precision, "match"] = partial(method.match, [(described[0], described[1])])
-    timed = [*works.values(), partial(kornia_matches, other, pair)]
+    timed: list[Callable[[], object]] = [*works.values(), partial(kornia_matches, other, pair)]
     *ours, kornia = in_turn(timed, arguments.repeats)
     seconds = dict(zip(works, ours, strict=True))
     top = gemm_peak()

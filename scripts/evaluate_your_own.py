@@ -29,7 +29,7 @@ Function: TypeAlias = Callable[[Image, Image], Matches]
 
 def orb(image0: Image, image1: Image) -> Matches:
     """Match by OpenCV's ORB, mutual best; scores fall with the distance of the descriptors."""
-    detector = cv2.ORB_create(2000)
+    detector = cv2.ORB.create(2000)
     levels = [np.rint(255 * images.grey(image)).astype(np.uint8) for image in (image0, image1)]
     (keypoints0, bits0), (keypoints1, bits1) = (
         detector.detectAndCompute(each, None) for each in levels
@@ -37,9 +37,10 @@ def orb(image0: Image, image1: Image) -> Matches:
     if bits0 is None or bits1 is None:
         return Matches.empty()
     found = cv2.BFMatcher(cv2.NORM_HAMMING, crossCheck=True).match(bits0, bits1)
-    points0 = [keypoints0[match.queryIdx].pt for match in found]
-    points1 = [keypoints1[match.trainIdx].pt for match in found]
-    return Matches(points0, points1, [1 - match.distance / 256 for match in found]).sorted()
+    points0 = np.array([keypoints0[match.queryIdx].pt for match in found], np.float32)
+    points1 = np.array([keypoints1[match.trainIdx].pt for match in found], np.float32)
+    scores = np.array([1 - match.distance / 256 for match in found], np.float32)
+    return Matches(points0.reshape(-1, 2), points1.reshape(-1, 2), scores).sorted()
 
 
 def from_transformers(model: Any, processor: Any, threshold: float = 0.2) -> Function:
@@ -73,7 +74,8 @@ def load_transformers(checkpoint: str) -> Function:
     )
 
     model = AutoModelForKeypointMatching.from_pretrained(checkpoint).eval()
-    return from_transformers(model, AutoImageProcessor.from_pretrained(checkpoint))
+    processor: Any = AutoImageProcessor
+    return from_transformers(model, processor.from_pretrained(checkpoint))
 
 
 def _rgb(image: Image) -> np.ndarray:
