@@ -293,6 +293,7 @@ def test_lists_and_manifests_that_cannot_be_read_are_named(tmp_path):
         ({"level": 10**400}, "level must be a number"),
         ({"level": float("nan")}, "level must be a number"),
         ({"H_0to1": [[10**400, 0, 0]] * 3}, "H_0to1 must be numbers"),
+        ({"id": "\udcff"}, r"id must be text, not '\\udcff'"),
         ({"size0": 7}, "size0 is 7, and the image is"),
         ({"image1": "text.png"}, "image1 is no image: it is no image of a known format"),
         ({"type": "disparity", "disparity0": "text.png"}, "disparity0 cannot be read"),
@@ -445,7 +446,7 @@ def test_names_cannot_steer_a_terminal(capsys):
 
 @pytest.mark.filterwarnings("ignore")
 def test_names_in_a_report_are_text_and_no_markup(tmp_path):
-    evil = '</script><img src=x onerror=alert(1)>$\\frac{$ |"\n& | '
+    evil = '</script><img src=x onerror=alert(1)>$\\frac{$ |"\n& | \u2028'
     for number in (0, 1):
         pixels = np.random.default_rng(number).integers(0, 255, (48, 64), np.uint8)
         PilImage.fromarray(pixels).save(tmp_path / f"{number}$<b>.png")

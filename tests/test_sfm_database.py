@@ -218,7 +218,7 @@ def test_names_survive_whatever_they_hold(tmp_path):
 
 # SFM-07
 @pytest.mark.parametrize(
-    "name", ["/abs/a.png", "cam1\\a.png", "", "../a.png", "a/../../b.png", "a\0.png"]
+    "name", ["/abs/a.png", "cam1\\a.png", "", "../a.png", "a/../../b.png", "a\0.png", "\udcff.png"]
 )
 def test_names_that_are_no_paths_below_the_folder_are_refused(name):
     with pytest.raises(ValueError, match="must be a path below the image folder"):

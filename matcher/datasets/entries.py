@@ -79,7 +79,7 @@ class Entry:
     def text(self, key: str) -> str:
         """Read text that must be there."""
         value = self.values[key]
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str) or not value or _broken(value):
             raise self.error(key, f"must be text, not {value!r}")
         return value
 
@@ -99,6 +99,11 @@ class Entry:
         if matrix.shape != shape or not np.isfinite(matrix).all():
             raise self.error(key, f"must be {shape} finite numbers, not {matrix.shape}")
         return matrix
+
+
+def _broken(text: str) -> bool:
+    """Tell text with half a character, which no file can hold."""
+    return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def pairs_of(entries: Sequence[Entry]) -> list[Pair]:

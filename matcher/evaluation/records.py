@@ -137,7 +137,7 @@ class Record:
 
     def line(self) -> str:
         """Write as one line of JSON; an infinite error is null."""
-        return json.dumps(finite(asdict(self)), allow_nan=False, ensure_ascii=False) + "\n"
+        return json.dumps(finite(asdict(self)), allow_nan=False) + "\n"
 
     @classmethod
     def of_line(cls, line: str) -> Record:

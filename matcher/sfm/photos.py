@@ -123,12 +123,17 @@ def check_names(names: Sequence[str]) -> None:
 
     Raises:
         ValueError: A name twice, an absolute one, one that leads out of the folder, or one with a
-            backslash or a control character: files are written under these names.
+            backslash, a control character or half a character: files get these names.
     """
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(f"image names must be unique: {', '.join(twice)}")
     for name in names:
         inside = PurePosixPath(name).parts
-        if not inside or inside[0] == "/" or ".." in inside or re.search(r"[\\\x00-\x1f]", name):
+        if (
+            not inside
+            or inside[0] == "/"
+            or ".." in inside
+            or re.search("[\\\\\x00-\x1f\ud800-\udfff]", name)
+        ):
             raise ValueError(f"image name {name!r} must be a path below the image folder with /")
