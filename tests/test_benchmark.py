@@ -114,7 +114,7 @@ def test_growth_is_drawn(paths, tmp_path) -> None:
 
 
 def test_the_command_prints_and_writes_what_it_rests_on(tmp_path, capsys, monkeypatch) -> None:
-    from matcher.benchmark import command  # noqa: PLC0415
+    from matcher.commands import benchmarking as command  # noqa: PLC0415
 
     monkeypatch.setattr(command, "_SIDES", (64,))
     monkeypatch.setattr(command, "_COUNTS", (64,))
@@ -138,7 +138,7 @@ def test_the_command_prints_and_writes_what_it_rests_on(tmp_path, capsys, monkey
 def test_the_peers_that_are_installed_are_found(monkeypatch) -> None:
     import importlib.util  # noqa: PLC0415
 
-    from matcher.benchmark import command  # noqa: PLC0415
+    from matcher.commands import benchmarking as command  # noqa: PLC0415
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: package == "cv2" or None)
 

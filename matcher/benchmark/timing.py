@@ -168,12 +168,11 @@ def _run(contender: Contender, pictures: Sequence[Image], clock: _Clock) -> Matc
     found: Matches | None = clock.take("match", lambda: contender.match(described))
     if found is None:
         return None
+    matches = found
     if contender.refines:
-        matches = found
-        found = clock.take("refine", lambda: matcher.refine(matches, pictures[0], pictures[1]))
-    points = found.points0, found.points1
-    clock.take("fit", lambda: fit_fundamental(*points))
-    return found
+        matches = clock.take("refine", lambda: matcher.refine(found, pictures[0], pictures[1]))
+    clock.take("fit", lambda: fit_fundamental(matches.points0, matches.points1))
+    return matches
 
 
 def _work(contender: Contender, pictures: Sequence[Image]) -> dict[str, float]:

@@ -52,7 +52,9 @@ def bench(
     with terminal.working("loading"):
         contenders = _contenders(labels, device, refine)
     with terminal.bar("timing") as advance:
-        timings = time_pair(contenders, paths, size[::-1], place, repeats=repeats, progress=advance)
+        timings = time_pair(
+            contenders, paths, (size[1], size[0]), place, repeats=repeats, progress=advance
+        )
     peak = measure_peak(place)
     terminal.print_table([_row(each, timings[0], peak) for each in timings])
     environment = Environment.here()

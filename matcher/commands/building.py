@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matcher import terminal
 from matcher.options import method_from
@@ -24,10 +24,10 @@ def build(
     made = {}
     for label in names.split(","):
         name, fields = method_from(label)
-        options = {"device": device, "refine": refine, "turns": turns, **fields}
+        options: dict[str, Any] = {"device": device, "refine": refine, "turns": turns, **fields}
         with terminal.working(f"loading {label}"):
             try:
-                budget = {} if keypoints is None else {"max_keypoints": keypoints}
+                budget: dict[str, Any] = {} if keypoints is None else {"max_keypoints": keypoints}
                 method = matching.create(name, **(budget | options))
             except TypeError:  # the method has no such budget
                 method = matching.create(name, **options)

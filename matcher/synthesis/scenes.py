@@ -101,13 +101,16 @@ class Surface(Protocol):
     @property
     def textures(self) -> Textures:
         """Give what is on it."""
+        ...
 
     @property
     def scale(self) -> Tensor:
         """Give the (B,) pixels of the photograph a unit of the scene."""
+        ...
 
     def meet(self, cameras: Cameras) -> Meeting:
         """Follow the rays of all pixels."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,12 +262,13 @@ def draw(
     config = config or Config()
     cameras = _cameras(count, size, random, config)
     surfaces = _surfaces(photographs, count, random, config)
-    seen = tuple(look(camera, surfaces) for camera in cameras)
-    places0 = _places(cameras, (seen[0], seen[1]))
-    places1 = _places(cameras[::-1], (seen[1], seen[0]))
+    camera0, camera1 = cameras
+    seen0, seen1 = look(camera0, surfaces), look(camera1, surfaces)
+    places0 = _places((camera0, camera1), (seen0, seen1))
+    places1 = _places((camera1, camera0), (seen1, seen0))
     complete = torch.ones(count, dtype=torch.bool, device=random.device)
-    views = TwoViews(seen[0].image, seen[1].image, places0, places1, complete)
-    return views, (cameras[0], cameras[1]), (seen[0], seen[1])
+    views = TwoViews(seen0.image, seen1.image, places0, places1, complete)
+    return views, cameras, (seen0, seen1)
 
 
 def look(cameras: Cameras, surfaces: list[Surface]) -> Seen:

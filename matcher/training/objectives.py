@@ -43,9 +43,11 @@ class Trainable(Protocol):
 
     def tokens(self, images: Tensor) -> PointSet:
         """Describe (B, 1, H, W) images."""
+        ...
 
     def judge(self, image0: PointSet, image1: PointSet) -> Judged:
         """Relate and assign their tokens."""
+        ...
 
 
 class Keypoints(nn.Module):

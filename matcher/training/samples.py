@@ -18,9 +18,11 @@ class RealPairs(Protocol):
 
     def __len__(self) -> int:
         """Count them."""
+        ...
 
     def draw(self, count: int, size: tuple[int, int], random: torch.Generator) -> TwoViews:
         """Cut out (count) pairs of views of one height and width; `complete` is False."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
