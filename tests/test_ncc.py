@@ -14,7 +14,7 @@ from matcher.types import Matches
 
 
 def as_found(**options):
-    return matcher.create("ncc", refine=False, scales=(1.0,), **options)
+    return matcher.create("ncc", refine=False, patch_scales=(1.0,), **options)
 
 
 def residual(matches: Matches, dx: float, dy: float) -> np.ndarray:
@@ -182,7 +182,9 @@ def test_angles_and_scales_come_in_any_form(shifted_pair) -> None:  # PKG-06
 
     forms = ((1.0, 1.2), [1.0, 1.2], np.array([1.0, 1.2]), (scale for scale in (1.0, 1.2)))
     found = [
-        matcher.match(matcher.create("ncc", scales=form, angles_degrees=range(2)), image0, image1)
+        matcher.match(
+            matcher.create("ncc", patch_scales=form, angles_degrees=range(2)), image0, image1
+        )
         for form in forms
     ]
 
@@ -196,8 +198,8 @@ def test_angles_and_scales_come_in_any_form(shifted_pair) -> None:  # PKG-06
     [
         ({"candidates": "edges"}, "candidates must be 'corners' or 'pixels', not 'edges'"),
         ({"window": 0.0}, "window must be more than 0 pixels, not 0.0"),
-        ({"scales": ()}, "angles_degrees and scales must not be empty"),
-        ({"scales": (0.0,)}, "scales more than 0"),
+        ({"patch_scales": ()}, "angles_degrees and patch_scales must not be empty"),
+        ({"patch_scales": (0.0,)}, "patch_scales more than 0"),
         ({"min_score": 2.0}, r"min_score must be in \[-1, 1\], not 2.0"),
         ({"ratio": 0.0}, r"ratio must be in \(0, 1\], not 0.0"),
         ({"where": "blobs"}, "where must be 'corners' or 'grid', not 'blobs'"),
@@ -215,7 +217,7 @@ def test_descriptors_follow_the_device() -> None:
 
 def test_refined_methods_answer_for_given_points_to_a_fraction(shifted_pair) -> None:  # CTF-15
     image0, image1 = (image / np.float32(255) for image in shifted_pair(150, 200, 12, -7))
-    method = matcher.create("ncc", scales=(1.0,))
+    method = matcher.create("ncc", patch_scales=(1.0,))
     asked = np.array([[60.25, 60.5], [100.0, 75.75], [-9.0, 20.0]], np.float32)
 
     places = method.match_points(tuple(method.describe([image0, image1])), asked)

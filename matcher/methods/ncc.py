@@ -38,7 +38,7 @@ class Options:
             a large image).
         window: A match lies within so many pixels of where it was in image 0; None searches everywhere.
         angles_degrees: Turns of image 1 against image 0 to try, counter-clockwise as seen on the screen.
-        scales: Sizes of image 1 over image 0 to try.
+        patch_scales: Sizes of image 1 over image 0 to try for every patch.
         min_score: Least NCC of a match.
         ratio: Distance of the best over that of the best rival, at most; of unit patches, so sqrt(2 - 2 NCC). At 1
             rivals do not matter.
@@ -48,7 +48,7 @@ class Options:
     candidates: Literal["corners", "pixels"] = "corners"
     window: float | None = None
     angles_degrees: Sequence[float] = (0.0,)
-    scales: Sequence[float] = (0.7, 1.0, 1.4)
+    patch_scales: Sequence[float] = (0.7, 1.0, 1.4)
     min_score: float = 0.6
     ratio: float = 0.9
     exclusion: float = 8.0
@@ -58,10 +58,12 @@ class Options:
             raise ValueError(f"candidates must be 'corners' or 'pixels', not {self.candidates!r}")
         if self.window is not None and self.window <= 0:
             raise ValueError(f"window must be more than 0 pixels, not {self.window}")
-        for name in ("angles_degrees", "scales"):  # of any form, read once
+        for name in ("angles_degrees", "patch_scales"):  # of any form, read once
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        if not self.angles_degrees or not self.scales or min(self.scales) <= 0:
-            raise ValueError("angles_degrees and scales must not be empty, and scales more than 0")
+        if not self.angles_degrees or not self.patch_scales or min(self.patch_scales) <= 0:
+            raise ValueError(
+                "angles_degrees and patch_scales must not be empty, and patch_scales more than 0"
+            )
         if not -1 <= self.min_score <= 1:
             raise ValueError(f"min_score must be in [-1, 1], not {self.min_score}")
         if not 0 < self.ratio <= 1:
@@ -76,7 +78,7 @@ class Options:
                     [scale * math.cos(angle), scale * math.sin(angle)],
                     [-scale * math.sin(angle), scale * math.cos(angle)],
                 ]
-                for scale in self.scales
+                for scale in self.patch_scales
                 for angle in map(math.radians, self.angles_degrees)
             ]
         )
