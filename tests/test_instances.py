@@ -16,7 +16,7 @@ PLACES = [(30, 40), (300, 60), (480, 330)]
 
 @pytest.fixture(scope="module")
 def method():
-    return matcher.create("ncc", scales=(1.0,), octave=0, ratio=1.0)
+    return matcher.create("ncc", patch_scales=(1.0,), octave=0, ratio=1.0)
 
 
 def scene(copies: int) -> tuple[np.ndarray, np.ndarray]:
