@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from matcher import methods
+from matcher import methods, storage
 from matcher.datasets import sample_pairs
 from matcher.export.files import write_graph, write_program
 from matcher.export.parity import Parity, compare
@@ -91,7 +91,7 @@ def export(
                 write_program(program, target / f"{part.name}.pt2")
     exported = methods.build(name, device="cpu", backend="onnxruntime", weights=target)
     parity = compare(plan.method, exported, chosen)
-    (target / "parity.json").write_text(json.dumps(asdict(parity), indent=1), encoding="utf-8")
+    storage.write(target / "parity.json", json.dumps(asdict(parity), indent=1).encode())
     if precision == "float32" and not parity.agrees:
         raise ValueError(f"the exported {name} does not agree with torch's: {parity.summary}")
     return Exported(target, plan.facts, parity)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from matcher import storage
 from matcher.export.plans import Part
 from matcher.export.quiet import quiet
 from matcher.extras import require
@@ -54,8 +56,10 @@ def write_graph(program: ExportedProgram, part: Part, facts: Facts, path: Path) 
 
 def write_program(program: ExportedProgram, path: Path) -> None:
     """Write a program for `torch.export.load`: it needs torch, but not this package."""
+    file = io.BytesIO()
     with quiet(""):
-        torch.export.save(program, path)
+        torch.export.save(program, file)
+    storage.write(path, file.getvalue())
 
 
 def _name_axes(graph: Any, part: Part) -> None:
