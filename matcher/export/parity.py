@@ -143,7 +143,7 @@ def _differ(found0: Matches, found1: Matches, threshold: float) -> tuple[int, in
     if not (len(places0) and len(places1)):
         alone = _sure(found0.scores, threshold) + _sure(found1.scores, threshold)
         return alone, len(places0) + len(places1), 0.0, 0.0
-    distance0, partner0 = KDTree(places1).query(places0)
+    distance0, partner0 = map(np.atleast_1d, KDTree(places1).query(places0))
     distance1, _ = KDTree(places0).query(places1)
     both, new = distance0 <= SAME, distance1 > SAME
     only = _sure(found0.scores[~both], threshold) + _sure(found1.scores[new], threshold)
