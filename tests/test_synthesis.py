@@ -11,7 +11,8 @@ from matcher import assets
 from matcher.synthesis import homographies, light, scenes
 from matcher.synthesis.homographies import crops, from_corners, transform
 from matcher.synthesis.photographs import Photographs
-from matcher.synthesis.scenes import Board, Cameras, Relief, look, rotations
+from matcher.synthesis.scenes import look, rotations
+from matcher.synthesis.surfaces import Board, Cameras, Relief
 from matcher.synthesis.views import TwoViews, follow, pixel_grid
 
 SIZE = (96, 128)

@@ -33,6 +33,7 @@ from matcher import assets, images, storage
 from matcher.datasets import load_pairs
 from matcher.synthesis import homographies, light, scenes
 from matcher.synthesis.photographs import Photographs
+from matcher.synthesis.surfaces import FAR
 from matcher.synthesis.views import pixel_grid
 from matcher.types import Image, Matrix, Pair
 
@@ -205,9 +206,7 @@ def _scenes(photographs: Photographs, random: torch.Generator) -> Iterator[_Made
         image0, image1 = (
             light.change(each, random, _GENTLE) for each in (pair.image0, pair.image1)
         )
-        depths = [
-            torch.where(view.depth[0] < scenes.FAR, view.depth[0], 0.0).numpy() for view in seen
-        ]
+        depths = [torch.where(view.depth[0] < FAR, view.depth[0], 0.0).numpy() for view in seen]
         rotation = (cameras[1].rotation[0] @ cameras[0].rotation[0].mT).double()
         translation = (
             cameras[1].translation[0].double() - rotation @ cameras[0].translation[0].double()
