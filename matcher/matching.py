@@ -11,6 +11,7 @@ import numpy as np
 
 import matcher
 from matcher import images, methods
+from matcher.methods._places import ask
 from matcher.methods._scales import Scaled
 from matcher.methods._turns import Turned
 from matcher.types import (
@@ -20,7 +21,6 @@ from matcher.types import (
     Matcher,
     Matches,
     Places,
-    PointMatcher,
     Points,
     ScoreMap,
 )
@@ -55,9 +55,7 @@ class Refined:
         Raises:
             ValueError: The wrapped method matches only points that it finds itself.
         """
-        if not isinstance(self.method, PointMatcher):
-            raise ValueError("this method cannot be asked about given points; ncc and loftr can")
-        places = self.method.match_points(pair, points0)
+        places = ask(self.method, pair, points0)
         rows = np.flatnonzero(places.valid)
         found = Matches(np.asarray(points0)[rows], places.points1[rows], places.scores[rows])
         points1 = places.points1.copy()

@@ -78,6 +78,10 @@ Methods = Annotated[
     ),
 ]
 Turns = Annotated[bool, typer.Option("--turns", help="Try quarter turns of image 1 too.")]
+Scales = Annotated[
+    list[float],
+    typer.Option("--scale", help="Try either image at this factor of its size too; repeatable."),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Weights = Annotated[str, typer.Option(help="default, a file or folder, or none (random weights).")]
 Out = Annotated[

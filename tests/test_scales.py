@@ -126,12 +126,35 @@ def test_geometry_chooses_between_tries_and_stops_at_enough() -> None:
     def tries():
         for number, matches in enumerate((wrong, few, many, wrong)):
             made.append(number)
-            yield matches
+            yield number, matches
 
-    assert best_verified(tries(), *sizes, 30) is many
+    assert best_verified(tries(), *sizes, 30) == (2, many)
     assert made == [0, 1, 2]
-    assert best_verified([wrong, few], *sizes, 30) is few
-    assert best_verified([wrong, wrong], *sizes, 30) is wrong
+    assert best_verified([("a", wrong), ("b", few)], *sizes, 30) == ("b", few)
+    assert best_verified([("a", wrong), ("b", wrong)], *sizes, 30) == ("a", wrong)
+    with pytest.raises(ValueError, match="there must be a way to match the pair"):
+        best_verified([], *sizes, 30)
+
+
+@pytest.mark.parametrize("name", ["loftr", "ncc"])
+def test_points_are_followed_at_the_sizes_that_match(scene, name) -> None:
+    part = images.resize(scene[200:320, 300:460], (240, 320))
+    cells = np.meshgrid(range(30, 300, 15), range(30, 220, 15))
+    asked = np.stack(cells, -1).reshape(-1, 2).astype(np.float32)
+    method = matcher.create(name, device="cpu", scales=(0.5,))
+
+    places = method.match_points(tuple(method.describe([part, scene])), asked)
+
+    true = (asked + 0.5) / 2 - 0.5 + [300, 200]
+    assert places.valid.sum() >= 20
+    assert np.median(np.linalg.norm(places.points1 - true, axis=1)[places.valid]) < 0.5
+
+
+def test_only_some_methods_follow_points(scene) -> None:
+    for options in ({"scales": (0.5,)}, {"turns": True}):
+        method = matcher.create("sift", device="cpu", refine=False, **options)
+        with pytest.raises(ValueError, match="cannot be asked about given points"):
+            method.match_points(tuple(method.describe([scene, scene])), np.zeros((1, 2)))
 
 
 def test_a_description_in_several_forms_is_not_saved(scene, tmp_path) -> None:

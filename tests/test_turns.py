@@ -84,6 +84,29 @@ def test_an_upright_pair_is_described_once(picture) -> None:
     assert counting.described == 2
 
 
+@pytest.mark.parametrize("turns", range(4))
+def test_points_are_followed_the_way_up_that_matches(picture, turns) -> None:
+    method = matcher.create("loftr", device="cpu", turns=True)
+    turned = np.ascontiguousarray(np.rot90(picture, turns))
+    cells = np.meshgrid(range(60, 240, 30), range(60, 240, 30))
+    asked = np.stack(cells, -1).reshape(-1, 2).astype(np.float32)
+
+    places = method.match_points(tuple(method.describe([_grey(picture), _grey(turned)])), asked)
+
+    # rot90 once takes (x, y) to (y, width - 1 - x)
+    true = asked.copy()
+    height, width = picture.shape[:2]
+    for _ in range(turns):
+        true = np.stack([true[:, 1], width - 1 - true[:, 0]], 1)
+        height, width = width, height
+    assert places.valid.sum() > 10
+    assert np.linalg.norm(places.points1 - true, axis=1)[places.valid].max() < 2
+
+
+def _grey(picture):
+    return picture.astype(np.float32) / 255
+
+
 def test_unrelated_pictures_give_no_more_than_one_way_up(picture, method) -> None:
     matches = matcher.match(method, picture, texture(300, 300, seed=9, sigma=2))
 

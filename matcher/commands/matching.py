@@ -21,6 +21,7 @@ from matcher.options import (
     Out,
     OutFolder,
     Picture,
+    Scales,
     TruthFile,
     Turns,
     Weights,
@@ -45,7 +46,8 @@ def match_images(
     weights: Weights = "default",
     refine: Annotated[bool, typer.Option(help="Move matches to sub-pixel places.")] = True,
     turns: Turns = False,
-    option: OptionItems = [],  # noqa: B006  typer copies it
+    scale: Scales = [],  # noqa: B006  typer copies it
+    option: OptionItems = [],  # noqa: B006
 ) -> None:
     """Match two images."""
     from matcher import images, matching, storage
@@ -53,7 +55,9 @@ def match_images(
     masks = [None if mask is None else images.read_mask(mask) for mask in (mask0, mask1)]
     with terminal.working(f"loading {method}"):
         options = {"weights": weights_from(weights), **fields_from(option)}
-        made = matching.create(method, device=device, refine=refine, turns=turns, **options)
+        made = matching.create(
+            method, device=device, refine=refine, turns=turns, scales=scale, **options
+        )
     with terminal.working(f"matching by {method}"):
         start = time.perf_counter()
         found = matching.match(made, image0, image1, mask0=masks[0], mask1=masks[1])

@@ -1,11 +1,22 @@
-"""Tell which places lie in an image, the same for every way a method runs."""
+"""Places in images: which lie inside, and where points of the caller's own are found."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matcher.types import Mask, Points
+from matcher.types import Description, Mask, Matcher, Places, PointMatcher, Points
+
+
+def ask(method: Matcher, pair: tuple[Description, Description], points0: Points) -> Places:
+    """Ask a method where points (K, 2) of image 0 lie in image 1.
+
+    Raises:
+        ValueError: It matches only points that it finds itself.
+    """
+    if not isinstance(method, PointMatcher):
+        raise ValueError("this method cannot be asked about given points; ncc and loftr can")
+    return method.match_points(pair, points0)
 
 
 def inside(points: Points, size: tuple[int, ...], mask: Mask | None) -> NDArray[np.bool_]:

@@ -14,8 +14,9 @@ from typing import TypeAlias
 import numpy as np
 
 from matcher import images as pixels
+from matcher.methods._places import ask
 from matcher.methods._tries import best_verified
-from matcher.types import Description, Image, Mask, Matcher, Matches, ScoreMap
+from matcher.types import Description, Image, Mask, Matcher, Matches, Places, Points, ScoreMap
 
 ENOUGH = 100  # verified inliers with which a pair needs no resizing: dozens may be misplaced still
 _Size: TypeAlias = tuple[int, int]  # height and width
@@ -77,7 +78,22 @@ class Scaled:
         Raises:
             ValueError: A description was not made by `describe` of this wrapper.
         """
-        return [self._match(_scaled(pair[0]), _scaled(pair[1])) for pair in pairs]
+        return [self._best(_scaled(pair[0]), _scaled(pair[1]))[1] for pair in pairs]
+
+    def match_points(self, pair: tuple[Description, Description], points0: Points) -> Places:
+        """Find points of the caller's own in image 1, at the sizes that match best.
+
+        Raises:
+            ValueError: The wrapped method matches only points that it finds itself.
+        """
+        description0, description1 = _scaled(pair[0]), _scaled(pair[1])
+        (factor0, factor1), _ = self._best(description0, description1)
+        level0 = self._level(description0, factor0)
+        level1 = self._level(description1, factor1)
+        asked = pixels.resize_points(points0, description0.size, level0.size)
+        places = ask(self.method, (level0, level1), asked)
+        points1 = pixels.resize_points(places.points1, level1.size, description1.size)
+        return replace(places, points1=points1)
 
     def score_map(
         self, pair: tuple[Description, Description], point0: tuple[float, float]
@@ -87,26 +103,27 @@ class Scaled:
             (_scaled(pair[0]).levels[1], _scaled(pair[1]).levels[1]), point0
         )
 
-    def _match(self, description0: ScaledDescription, description1: ScaledDescription) -> Matches:
+    def _best(
+        self, description0: ScaledDescription, description1: ScaledDescription
+    ) -> tuple[tuple[float, float], Matches]:
+        """Choose the factors of both images' sizes."""
         tries = self._tries(description0, description1)
         return best_verified(tries, description0.size, description1.size, ENOUGH)
 
     def _tries(
         self, description0: ScaledDescription, description1: ScaledDescription
-    ) -> Iterator[Matches]:
+    ) -> Iterator[tuple[tuple[float, float], Matches]]:
         """Match at one pair of sizes after the other; one of the two always has its given size."""
         for factor0 in self.factors:
             for factor1 in self.factors if factor0 == 1 else [1.0]:
-                level0, level1 = (
-                    self._level(description0, factor0),
-                    self._level(description1, factor1),
-                )
+                level0 = self._level(description0, factor0)
+                level1 = self._level(description1, factor1)
                 found = self.method.match([(level0, level1)])[0]
-                if factor0 == factor1:
-                    yield found
-                    continue
-                sizes0, sizes1 = (level0.size, description0.size), (level1.size, description1.size)
-                yield _resized(found, sizes0, sizes1, factor0 / factor1)
+                if factor0 != factor1:
+                    sizes0 = level0.size, description0.size
+                    sizes1 = level1.size, description1.size
+                    found = _resized(found, sizes0, sizes1, factor0 / factor1)
+                yield (factor0, factor1), found
 
     def _level(self, description: ScaledDescription, factor: float) -> Description:
         if factor not in description.levels:

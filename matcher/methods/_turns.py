@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
+from matcher.methods._places import ask
 from matcher.methods._tries import best_verified
-from matcher.types import Description, Image, Mask, Matcher, Matches, Points, ScoreMap
+from matcher.types import Description, Image, Mask, Matcher, Matches, Places, Points, ScoreMap
 
 ENOUGH = 30  # verified inliers with which a pair needs no turning
 
@@ -57,7 +58,19 @@ class Turned:
         Raises:
             ValueError: A description was not made by `describe` of this wrapper.
         """
-        return [self._match(_turned(pair[0]), _turned(pair[1])) for pair in pairs]
+        return [self._best(_turned(pair[0]), _turned(pair[1]))[1] for pair in pairs]
+
+    def match_points(self, pair: tuple[Description, Description], points0: Points) -> Places:
+        """Find points of the caller's own in image 1, the way up that matches best.
+
+        Raises:
+            ValueError: The wrapped method matches only points that it finds itself.
+        """
+        description0, description1 = _turned(pair[0]), _turned(pair[1])
+        turns, _ = self._best(description0, description1)
+        views = description0.views[0], self._view(description1, turns)
+        places = ask(self.method, views, points0)
+        return replace(places, points1=_unturn(places.points1, turns, description1.size))
 
     def score_map(
         self, pair: tuple[Description, Description], point0: tuple[float, float]
@@ -65,17 +78,20 @@ class Turned:
         """Score with the wrapped method, both images as given."""
         return self.method.score_map((_turned(pair[0]).views[0], _turned(pair[1]).views[0]), point0)
 
-    def _match(self, description0: TurnedDescription, description1: TurnedDescription) -> Matches:
+    def _best(
+        self, description0: TurnedDescription, description1: TurnedDescription
+    ) -> tuple[int, Matches]:
+        """Choose the quarter turns of image 1."""
         tries = self._tries(description0, description1)
         return best_verified(tries, description0.size, description1.size, ENOUGH)
 
     def _tries(
         self, description0: TurnedDescription, description1: TurnedDescription
-    ) -> Iterator[Matches]:
+    ) -> Iterator[tuple[int, Matches]]:
         """Match with image 1 as given, then turned."""
         for turns in range(4):
             found = self.method.match([(description0.views[0], self._view(description1, turns))])[0]
-            yield _turned_back(found, turns, description1.size)
+            yield turns, _turned_back(found, turns, description1.size)
 
     def _view(self, description: TurnedDescription, turns: int) -> Description:
         if turns not in description.views:
@@ -115,6 +131,7 @@ def _unturn(points: Points, turns: int, size: tuple[int, int]) -> Points:
     height, width = size
     x, y = points.T
     given = {
+        0: (x, y),
         1: (width - 1 - y, x),
         2: (width - 1 - x, height - 1 - y),
         3: (y, height - 1 - x),
