@@ -25,6 +25,8 @@ from matcher.types import (
     ScoreMap,
 )
 
+_UPRIGHT = ("superglue", "loftr")  # ours that need pictures of about the same roll
+
 
 class Refined:
     """A method whose matches are moved to their sub-pixel places by correlation of the pixels."""
@@ -76,7 +78,7 @@ def create(  # noqa: PLR0913  every stage round a method is chosen here
     weights: str | Path | None = "default",
     backend: str = "torch",
     refine: bool = True,
-    turns: bool = False,
+    turns: bool | None = None,
     scales: Sequence[float] = (),
     **options: Any,
 ) -> Matcher:
@@ -89,7 +91,8 @@ def create(  # noqa: PLR0913  every stage round a method is chosen here
         backend: "torch", or "onnxruntime" for what `matcher export` made: `weights` is its folder. It runs without
             torch, which the refinement needs.
         refine: Move every match to its sub-pixel place by correlation; False gives the matches as found.
-        turns: Try image 1 turned by quarter turns too, for pictures of any roll; costs up to four times as much.
+        turns: Try quarter turns of image 1 too where a pair does not match as given, which costs up to four times as
+            much. None does so for superglue and loftr, whose features bear some 45 degrees.
         scales: Sizes to try besides the given ones, as factors: (0.5, 2) for a small thing against a large scene. A
             pair that does not match as given costs one more matching a size and image.
         **options: Fields of the method's own `Options`.
@@ -104,6 +107,7 @@ def create(  # noqa: PLR0913  every stage round a method is chosen here
         methods.need_torch("refine=True")
     method = methods.build(name, device=device, weights=weights, backend=backend, **options)
     method = Scaled(method, scales) if scales else method
+    turns = name in _UPRIGHT if turns is None else turns
     method = Turned(method) if turns else method
     return Refined(method) if refine else method
 

@@ -77,7 +77,14 @@ Methods = Annotated[
         help="Names with commas between; NAME:option=value too.",
     ),
 ]
-Turns = Annotated[bool, typer.Option("--turns", help="Try quarter turns of image 1 too.")]
+Turns = Annotated[
+    bool | None,
+    typer.Option(
+        "--turns/--no-turns",
+        help="Try quarter turns of image 1 where a pair does not match.",
+        show_default="superglue and loftr do",
+    ),
+]
 Scales = Annotated[
     list[float],
     typer.Option("--scale", help="Try either image at this factor of its size too; repeatable."),

@@ -26,7 +26,10 @@ def main() -> None:
     """Print a table of medians and worst cases in milliseconds."""
     folder = assets.folder("data") / "images"
     pair = Pair("turn", folder / "turn_0.jpg", folder / "turn_1.jpg")  # 640 x 479
-    makers = {name: lambda name=name: matching.create(name, refine=False) for name in _METHODS}
+    makers = {
+        name: lambda name=name: matching.create(name, refine=False, turns=False)
+        for name in _METHODS
+    }
     shown = opened.open_pair(pair, makers, 640)
     told: queue.Queue[str] = queue.Queue()
     threading.Thread(target=server.serve, args=(shown, 0, told.put), daemon=True).start()

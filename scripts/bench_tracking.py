@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, nargs=2, default=(240, 320), metavar=("H", "W"))
     parser.add_argument("--level", type=int, default=5, help="where the tracker begins")
     arguments = parser.parse_args()
-    method = matching.create(arguments.method, refine=False)
+    method = matching.create(arguments.method, refine=False, turns=False)
     options = Options(budget_ms=arguments.budget_ms, level=arguments.level)
     tracker = matcher.Tracker(method, options, clock=time.process_time)
     found: Counter[tuple[str, str]] = Counter()

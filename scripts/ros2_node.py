@@ -68,7 +68,7 @@ class Follower:
     """What the node does, without ROS: a message in, a line of JSON out."""
 
     def __init__(self, method: str = "superglue", budget_ms: float | None = None) -> None:
-        self._method = matcher.create(method, refine=False)
+        self._method = matcher.create(method, refine=False, turns=False)
         self._options = Options(budget_ms=budget_ms)
         self._tracker = matcher.Tracker(self._method, self._options)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -11,7 +14,7 @@ from matcher.geometry.cameras import transfer
 from matcher.geometry.fitting import fit_homography
 from matcher.methods._scales import ENOUGH, Scaled
 from matcher.methods._tries import best_verified
-from matcher.types import Description, Matches
+from matcher.types import Matches
 
 PHOTO = assets.folder("data") / "images" / "facade_0.jpg"
 SIZE = (480, 640)
@@ -157,26 +160,42 @@ def test_only_some_methods_follow_points(scene) -> None:
             method.match_points(tuple(method.describe([scene, scene])), np.zeros((1, 2)))
 
 
-def test_a_description_in_several_forms_is_not_saved(scene, tmp_path) -> None:
-    for options in ({"scales": (2,)}, {"turns": True}, {"tile": 320}):
-        method = matcher.create("loftr", device="cpu", refine=False, **options)
-        described = method.describe([scene])[0]
+@pytest.mark.parametrize("options", [{"scales": (0.5,)}, {"turns": True}])
+def test_descriptions_can_be_kept_in_files(scene, tmp_path, options) -> None:
+    method = matcher.create("loftr", device="cpu", refine=False, **options)
+    small = np.ascontiguousarray(np.rot90(images.resize(scene, (120, 160))))
+    described = method.describe([scene, small])
+    kept = [
+        features.load(features.save(each, tmp_path / f"{number}.npz"))
+        for number, each in enumerate(described)
+    ]
 
-        with pytest.raises(
-            ValueError, match="holds an image in several forms .* and cannot be saved"
-        ):
-            features.save(described, tmp_path / "a.npz")
+    (now,), (later,) = (method.match([tuple(pair)]) for pair in (described, kept))
+
+    assert len(now) > 0
+    np.testing.assert_array_equal(now.points1, later.points1)
+
+
+def test_a_description_of_tiles_is_not_saved(scene, tmp_path) -> None:
+    described = matcher.create("loftr", device="cpu", refine=False, tile=320).describe([scene])[0]
+
+    with pytest.raises(ValueError, match="holds an image in several parts and cannot be saved"):
+        features.save(described, tmp_path / "a.npz")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_tried_goes_with_its_description(scene) -> None:
+    small = images.resize(scene, (60, 80))
+    for options in ({"scales": (0.5,)}, {"turns": True}):
+        method = matcher.create("ncc", refine=False, **options)
+        pair = tuple(method.describe([scene, small]))
+        method.match([pair])
+        views = weakref.ref(pair[1])
+        del pair
+        gc.collect()
+        assert views() is None
 
 
 def test_a_scale_must_be_positive() -> None:
     with pytest.raises(ValueError, match=r"scales must be positive, not \(0,\)"):
         matcher.create("loftr", device="cpu", scales=(0,))
-
-
-def test_a_description_of_another_method_is_refused(scene) -> None:
-    plain = matcher.create("ncc", refine=False)
-    described: Description = plain.describe([scene])[0]
-
-    with pytest.raises(ValueError, match=r"must come from describe\(\) of the method with scales"):
-        Scaled(plain, (2,)).match([(described, described)])

@@ -114,8 +114,17 @@ def test_unrelated_pictures_give_no_more_than_one_way_up(picture, method) -> Non
     assert matches.quarter_turns in range(4)
 
 
-def test_a_description_of_another_method_is_refused(picture, method) -> None:
-    plain = matcher.create("ncc", refine=False).describe([picture.astype(np.float32) / 255])
+@pytest.mark.parametrize(
+    ("name", "asked", "turns"),
+    [
+        ("superglue", None, True),
+        ("loftr", None, True),
+        ("superglue", False, False),
+        ("ncc", None, False),
+        ("sift", True, True),
+    ],
+)
+def test_ours_that_need_it_turn_unasked(name, asked, turns) -> None:
+    method = matcher.create(name, device="cpu", refine=False, turns=asked)
 
-    with pytest.raises(ValueError, match=r"must come from describe\(\) of the method with turns"):
-        method.match([(plain[0], plain[0])])
+    assert isinstance(method, Turned) == turns

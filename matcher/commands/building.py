@@ -15,10 +15,18 @@ def build(
     names: str,
     device: str,
     refine: bool = False,
-    turns: bool = False,
+    turns: bool | None = None,
     keypoints: int | None = None,
 ) -> dict[str, Matcher]:
-    """Make methods, by the label of their rows; `keypoints` is a budget for those that have one."""
+    """Make methods, by the label of their rows.
+
+    Args:
+        names: With commas between them.
+        device: As in `matcher.create`.
+        refine: As in `matcher.create`.
+        turns: As in `matcher.create`.
+        keypoints: A budget for those that have one.
+    """
     from matcher import matching
 
     made = {}
@@ -31,10 +39,10 @@ def build(
                 method = matching.create(name, **(budget | options))
             except TypeError:  # the method has no such budget
                 method = matching.create(name, **options)
-        made[" + ".join([label, *["turns"] * turns, *["refine"] * refine])] = method
+        made[" + ".join([label, *["turns"] * bool(turns), *["refine"] * refine])] = method
     return made
 
 
 def build_one(label: str, device: str) -> Matcher:
-    """Make one method."""
-    return build(label, device)[label]
+    """Make one method, without the stages round it."""
+    return build(label, device, turns=False)[label]

@@ -32,7 +32,7 @@ def compare_methods(
     methods_: Methods = DEFAULT_METHODS,
     truth: TruthFile = None,
     refine: Annotated[bool, typer.Option(help="Move matches to sub-pixel places.")] = True,
-    turns: Turns = False,
+    turns: Turns = None,
     device: Device = "auto",
     out: OutFolder = Path("runs/compare"),
 ) -> None:

@@ -45,7 +45,7 @@ def match_images(
     device: Device = "auto",
     weights: Weights = "default",
     refine: Annotated[bool, typer.Option(help="Move matches to sub-pixel places.")] = True,
-    turns: Turns = False,
+    turns: Turns = None,
     scale: Scales = [],  # noqa: B006  typer copies it
     option: OptionItems = [],  # noqa: B006
 ) -> None:

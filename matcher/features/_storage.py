@@ -26,12 +26,12 @@ def save(description: Description, path: str | Path) -> Path:
         path: Where to; what stood there is replaced.
 
     Raises:
-        ValueError: It holds more than one description: the image's tiles, turns or sizes.
+        ValueError: It holds more than one description: those of the image's tiles.
     """
     if type(description) is not Description:
         raise ValueError(
-            f"a {type(description).__name__} holds an image in several forms (tiles, turns, scales) "
-            "and cannot be saved; save what the method without these options describes"
+            f"a {type(description).__name__} holds an image in several parts and cannot be saved; "
+            "save what the method without tile=... describes"
         )
     target = Path(path)
     arrays = {name: getattr(description, name) for name in (*_NEEDED, *_OPTIONAL)}

@@ -2,14 +2,16 @@
 
 Learned features bear changes of scale by about two; a sign matched against the scene that it hangs
 in differs by more. A pair that matches well as given costs nothing more; another costs a matching
-and a verification for every size of either image, and a description of it once an image.
+and a verification for every size of either image, and a description of it that is kept as long as
+its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -20,19 +22,6 @@ from matcher.types import Description, Image, Mask, Matcher, Matches, Places, Po
 
 ENOUGH = 100  # verified inliers with which a pair needs no resizing: dozens may be misplaced still
 _Size: TypeAlias = tuple[int, int]  # height and width
-
-
-@dataclass(frozen=True, eq=False)
-class ScaledDescription(Description):
-    """An image described as given, and at the other sizes as they are asked for.
-
-    Attributes:
-        picture: The image as given, colour included.
-        levels: By factor of the image's size, what the wrapped method made of it.
-    """
-
-    picture: Image = field(default_factory=lambda: np.zeros((0, 0), np.float32))
-    levels: dict[float, Description] = field(default_factory=dict)
 
 
 class Scaled:
@@ -52,20 +41,13 @@ class Scaled:
             raise ValueError(f"scales must be positive, not {tuple(factors)}")
         self.method = method
         self.factors = sorted({1.0, *factors}, key=lambda factor: (factor != 1, factor))
+        self._levels: WeakKeyDictionary[Description, dict[float, Description]] = WeakKeyDictionary()
 
     def describe(
         self, images: Sequence[Image], masks: Sequence[Mask | None] | None = None
     ) -> list[Description]:
         """Describe the images as given; other sizes are described when a pair needs them."""
-        given = self.method.describe(images, masks)
-        return [
-            ScaledDescription(
-                **{f.name: getattr(description, f.name) for f in fields(Description)},
-                picture=image,
-                levels={1.0: description},
-            )
-            for description, image in zip(given, images, strict=True)
-        ]
+        return self.method.describe(images, masks)
 
     def match(self, pairs: Sequence[tuple[Description, Description]]) -> list[Matches]:
         """Match every pair at the sizes that give most verified inliers.
@@ -74,11 +56,8 @@ class Scaled:
             One entry a pair, in pixels of the images as given. Where other sizes than these were
             best, `linear1_from_0` records them: twice the unit matrix where image 1 shows the
             scene twice as large as image 0.
-
-        Raises:
-            ValueError: A description was not made by `describe` of this wrapper.
         """
-        return [self._best(_scaled(pair[0]), _scaled(pair[1]))[1] for pair in pairs]
+        return [self._best(*pair)[1] for pair in pairs]
 
     def match_points(self, pair: tuple[Description, Description], points0: Points) -> Places:
         """Find points of the caller's own in image 1, at the sizes that match best.
@@ -86,32 +65,28 @@ class Scaled:
         Raises:
             ValueError: The wrapped method matches only points that it finds itself.
         """
-        description0, description1 = _scaled(pair[0]), _scaled(pair[1])
-        (factor0, factor1), _ = self._best(description0, description1)
-        level0 = self._level(description0, factor0)
-        level1 = self._level(description1, factor1)
-        asked = pixels.resize_points(points0, description0.size, level0.size)
+        (factor0, factor1), _ = self._best(*pair)
+        level0, level1 = self._level(pair[0], factor0), self._level(pair[1], factor1)
+        asked = pixels.resize_points(points0, pair[0].size, level0.size)
         places = ask(self.method, (level0, level1), asked)
-        points1 = pixels.resize_points(places.points1, level1.size, description1.size)
+        points1 = pixels.resize_points(places.points1, level1.size, pair[1].size)
         return replace(places, points1=points1)
 
     def score_map(
         self, pair: tuple[Description, Description], point0: tuple[float, float]
     ) -> ScoreMap:
         """Score with the wrapped method, both images as given."""
-        return self.method.score_map(
-            (_scaled(pair[0]).levels[1], _scaled(pair[1]).levels[1]), point0
-        )
+        return self.method.score_map(pair, point0)
 
     def _best(
-        self, description0: ScaledDescription, description1: ScaledDescription
+        self, description0: Description, description1: Description
     ) -> tuple[tuple[float, float], Matches]:
         """Choose the factors of both images' sizes."""
         tries = self._tries(description0, description1)
         return best_verified(tries, description0.size, description1.size, ENOUGH)
 
     def _tries(
-        self, description0: ScaledDescription, description1: ScaledDescription
+        self, description0: Description, description1: Description
     ) -> Iterator[tuple[tuple[float, float], Matches]]:
         """Match at one pair of sizes after the other; one of the two always has its given size."""
         for factor0 in self.factors:
@@ -125,20 +100,18 @@ class Scaled:
                     found = _resized(found, sizes0, sizes1, factor0 / factor1)
                 yield (factor0, factor1), found
 
-    def _level(self, description: ScaledDescription, factor: float) -> Description:
-        if factor not in description.levels:
+    def _level(self, description: Description, factor: float) -> Description:
+        """Give the description of the image at a factor of its size."""
+        if factor == 1:
+            return description
+        levels = self._levels.setdefault(description, {})
+        if factor not in levels:
             height, width = (max(1, round(side * factor)) for side in description.size)
-            image = pixels.resize(description.picture, (height, width))
+            image = pixels.resize(description.image, (height, width))
             mask = description.mask
             mask = None if mask is None else pixels.resize_mask(mask, (height, width))
-            description.levels[factor] = self.method.describe([image], [mask])[0]
-        return description.levels[factor]
-
-
-def _scaled(description: Description) -> ScaledDescription:
-    if not isinstance(description, ScaledDescription):
-        raise ValueError("descriptions must come from describe() of the method with scales=...")
-    return description
+            levels[factor] = self.method.describe([image], [mask])[0]
+        return levels[factor]
 
 
 def _resized(

@@ -1,14 +1,15 @@
 """Match images whatever way up they are: try image 1 turned by quarter turns, keep the best.
 
 Learned matchers bear turns of some 45 degrees; with four quarter turns every turn is within that. A pair that matches
-well as given costs nothing more; another costs up to three more descriptions of image 1, kept for its next pairs, and
-three more matchings and verifications.
+well as given costs one verification; another costs up to three more descriptions of image 1, kept as long as its own
+for the next pairs, and three more matchings and verifications.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -19,46 +20,22 @@ from matcher.types import Description, Image, Mask, Matcher, Matches, Places, Po
 ENOUGH = 30  # verified inliers with which a pair needs no turning
 
 
-@dataclass(frozen=True, eq=False)
-class TurnedDescription(Description):
-    """An image described as given, and the other ways up as they are asked for.
-
-    Attributes:
-        picture: The image as given, colour included.
-        views: What the wrapped method made of it, by number of quarter turns.
-    """
-
-    picture: Image = field(default_factory=lambda: np.zeros((0, 0), np.float32))
-    views: dict[int, Description] = field(default_factory=dict)
-
-
 class Turned:
     """Wrap a method so that it also matches images that are turned in the plane."""
 
     def __init__(self, method: Matcher) -> None:
         self.method = method
+        self._views: WeakKeyDictionary[Description, dict[int, Description]] = WeakKeyDictionary()
 
     def describe(
         self, images: Sequence[Image], masks: Sequence[Mask | None] | None = None
     ) -> list[Description]:
         """Describe the images as given; turned ones are described when a pair needs them."""
-        given = self.method.describe(images, masks)
-        return [
-            TurnedDescription(
-                **{f.name: getattr(description, f.name) for f in fields(Description)},
-                picture=image,
-                views={0: description},
-            )
-            for description, image in zip(given, images, strict=True)
-        ]
+        return self.method.describe(images, masks)
 
     def match(self, pairs: Sequence[tuple[Description, Description]]) -> list[Matches]:
-        """Match every pair the way up of image 1 that gives most verified inliers.
-
-        Raises:
-            ValueError: A description was not made by `describe` of this wrapper.
-        """
-        return [self._best(_turned(pair[0]), _turned(pair[1]))[1] for pair in pairs]
+        """Match every pair the way up of image 1 that gives most verified inliers."""
+        return [self._best(*pair)[1] for pair in pairs]
 
     def match_points(self, pair: tuple[Description, Description], points0: Points) -> Places:
         """Find points of the caller's own in image 1, the way up that matches best.
@@ -66,46 +43,40 @@ class Turned:
         Raises:
             ValueError: The wrapped method matches only points that it finds itself.
         """
-        description0, description1 = _turned(pair[0]), _turned(pair[1])
-        turns, _ = self._best(description0, description1)
-        views = description0.views[0], self._view(description1, turns)
-        places = ask(self.method, views, points0)
-        return replace(places, points1=_unturn(places.points1, turns, description1.size))
+        turns, _ = self._best(*pair)
+        places = ask(self.method, (pair[0], self._view(pair[1], turns)), points0)
+        return replace(places, points1=_unturn(places.points1, turns, pair[1].size))
 
     def score_map(
         self, pair: tuple[Description, Description], point0: tuple[float, float]
     ) -> ScoreMap:
         """Score with the wrapped method, both images as given."""
-        return self.method.score_map((_turned(pair[0]).views[0], _turned(pair[1]).views[0]), point0)
+        return self.method.score_map(pair, point0)
 
-    def _best(
-        self, description0: TurnedDescription, description1: TurnedDescription
-    ) -> tuple[int, Matches]:
+    def _best(self, description0: Description, description1: Description) -> tuple[int, Matches]:
         """Choose the quarter turns of image 1."""
         tries = self._tries(description0, description1)
         return best_verified(tries, description0.size, description1.size, ENOUGH)
 
     def _tries(
-        self, description0: TurnedDescription, description1: TurnedDescription
+        self, description0: Description, description1: Description
     ) -> Iterator[tuple[int, Matches]]:
         """Match with image 1 as given, then turned."""
         for turns in range(4):
-            found = self.method.match([(description0.views[0], self._view(description1, turns))])[0]
+            found = self.method.match([(description0, self._view(description1, turns))])[0]
             yield turns, _turned_back(found, turns, description1.size)
 
-    def _view(self, description: TurnedDescription, turns: int) -> Description:
-        if turns not in description.views:
-            image = np.ascontiguousarray(np.rot90(description.picture, turns))
+    def _view(self, description: Description, turns: int) -> Description:
+        """Give the description of the image after some quarter turns."""
+        if not turns:
+            return description
+        views = self._views.setdefault(description, {})
+        if turns not in views:
+            image = np.ascontiguousarray(np.rot90(description.image, turns))
             mask = description.mask
             mask = None if mask is None else np.ascontiguousarray(np.rot90(mask, turns))
-            description.views[turns] = self.method.describe([image], [mask])[0]
-        return description.views[turns]
-
-
-def _turned(description: Description) -> TurnedDescription:
-    if not isinstance(description, TurnedDescription):
-        raise ValueError("descriptions must come from describe() of the method with turns=True")
-    return description
+            views[turns] = self.method.describe([image], [mask])[0]
+        return views[turns]
 
 
 def _turned_back(matches: Matches, turns: int, size: tuple[int, int]) -> Matches:
