@@ -308,7 +308,8 @@ class Pair:
     """Two image files and what is known of them.
 
     `name` is unique in its benchmark; `group` is the data set or the sequence; `level` is the pair's place on what
-    the group varies (degrees of a turn, times of a zoom), None where it varies nothing in particular.
+    the group varies (degrees of a turn, times of a zoom), None where it varies nothing in particular; `turns` are the
+    quarter turns, counter-clockwise, that both images are given to be matched: the truth is of the files as they are.
     """
 
     name: str
@@ -317,6 +318,7 @@ class Pair:
     truth: Truth | None = None
     group: str = ""
     level: float | None = None
+    turns: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -167,7 +167,8 @@ def test_a_pair_list_of_38_columns_is_read(folder) -> None:
     ("line", "message"),
     [
         (columns() + " 7", "39 columns, not 2, 4, 32 or 38"),
-        (columns(turns="0 1"), "quarter turns of the images are not read: turn the files"),
+        (columns(turns="0 4"), "turns must be two quarter turns of 0 to 3, not [0, '4']"),
+        (columns(turns="90 0"), "turns must be two quarter turns of 0 to 3, not ['90', 0]"),
         (columns().replace("50", "fifty"), "a column after the names is no number"),
         (columns("a.png", "a.png"), "image1 is the same file as image0"),
         (columns().replace("20", "70", 1), "K0 has its centre (70, 15) outside 40 x 30"),

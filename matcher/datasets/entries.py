@@ -36,7 +36,16 @@ _KEYS_OF = {
     "unknown": set[str](),
 }
 _ALWAYS = {"id", "dataset", "type", "image0", "image1"}
-_OPTIONAL = {"size0", "size1", "disparity_scale", "depth_scale", "level", "note", "rel_rot_deg"}
+_OPTIONAL = {
+    "size0",
+    "size1",
+    "disparity_scale",
+    "depth_scale",
+    "level",
+    "note",
+    "rel_rot_deg",
+    "turns",
+}
 _LARGEST = 1e300  # of a number: beyond it, squares overflow
 _FILES = ("image0", "image1", "disparity0", "depth0", "depth1")
 
@@ -165,7 +174,17 @@ def _pair(entry: Entry) -> Pair:
         truth=_truth(entry, sizes),
         group=entry.text("dataset"),
         level=entry.number("level"),
+        turns=_turns(entry),
     )
+
+
+def _turns(entry: Entry) -> tuple[int, int]:
+    """Read the quarter turns of both images, none where they are left out."""
+    turns = entry.values.get("turns", (0, 0))
+    whole = isinstance(turns, Sequence) and all(type(each) is int for each in turns)
+    if not whole or len(turns) != 2 or not set(turns) <= set(range(4)):
+        raise entry.error("turns", f"must be two quarter turns of 0 to 3, not {turns!r}")
+    return turns[0], turns[1]
 
 
 def _checked_size(entry: Entry, index: int) -> tuple[int, int]:

@@ -62,6 +62,8 @@ def pair_key(pair: Pair) -> str:
     digest = hashlib.sha256(f"{pair.group}\0{pair.name}\0{type(pair.truth).__name__}".encode())
     for _, value in sorted(vars(pair.truth).items()) if pair.truth else ():
         digest.update(np.ascontiguousarray(value).tobytes())
+    if any(pair.turns):
+        digest.update(f"turns {pair.turns}".encode())
     for path in (pair.image0, pair.image1):
         digest.update(path.read_bytes() if path.is_file() else b"missing")
     return digest.hexdigest()

@@ -5,6 +5,9 @@ columns
 4        two names, two quarter turns: SuperGlue's without truth
 32       two names, K0, K1, rotation (9 each), translation (3): glue-factory
 38       two names, two quarter turns, K0, K1 (9 each), camera1_from_camera0 (16): SuperGlue
+
+Quarter turns, 0 to 3, are counter-clockwise and made before an image is matched; cameras and motion
+are those of the files as they are.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from matcher.reading import read_text
 from matcher.types import Pair
 
 _COLUMNS = (2, 4, 32, 38)
+_QUARTERS = {str(turns): turns for turns in range(4)}
 
 
 def load_pair_list(
@@ -60,10 +64,10 @@ def _values(columns: Sequence[str], place: str) -> dict[str, Any]:
         "image0": columns[0],
         "image1": columns[1],
     }
-    turned = len(columns) in (4, 38)
-    if turned and (columns[2] != "0" or columns[3] != "0"):
-        raise ValueError(f"{place}: quarter turns of the images are not read: turn the files")
-    return {**values, **_pose(columns[4:] if turned else columns[2:], place)}
+    if len(columns) not in (4, 38):
+        return {**values, **_pose(columns[2:], place)}
+    turns = [_QUARTERS.get(column, column) for column in columns[2:4]]
+    return {**values, "turns": turns, **_pose(columns[4:], place)}
 
 
 def _pose(columns: Sequence[str], place: str) -> dict[str, Any]:

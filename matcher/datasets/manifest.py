@@ -5,7 +5,8 @@
      "t_0to1": ...}
 
 Paths are relative to the manifest and stay in its folder; sizes are (width, height); `level` is a
-number on what the data set varies. By type:
+number on what the data set varies; `turns`, [0, 1], are the quarter turns, counter-clockwise, by
+which the images are turned to be matched, and the truth is of the files as they are. By type:
 
     homography, template   H_0to1: (3, 3), pixels of image 1 from pixels of image 0 (the template)
     pose                   K0, K1: (3, 3); R_0to1: (3, 3); t_0to1: (3,), of any unit

@@ -18,6 +18,7 @@ from matcher.evaluation.metrics import recall
 from matcher.evaluation.records import Kind, Outcome, Record, Seconds
 from matcher.evaluation.scoring import CORRECT_PIXELS, Frame, failure_score, score
 from matcher.evaluation.settings import Settings
+from matcher.evaluation.turns import matches_turned_back, turned, turned_back
 from matcher.refinement import refine
 from matcher.types import Description, Image, Matcher, Matches, Pair, Truth
 
@@ -29,17 +30,26 @@ CACHE_BYTES = 2**30  # of described images of one method
 
 @dataclass(frozen=True, eq=False)
 class Described:
-    """An image at working size, with its description where the method makes one."""
+    """An image at working size, turned, with its description where the method makes one."""
 
     image: Image
     size: tuple[int, int]
     description: Description | None
     seconds: float
+    turns: int = 0
 
     @property
     def working_size(self) -> tuple[int, int]:
-        """Height and width at which it is matched."""
-        return self.image.shape[0], self.image.shape[1]
+        """Height and width at which it is matched, before it is turned."""
+        height, width = self.image.shape[:2]
+        return (width, height) if self.turns % 2 else (height, width)
+
+    @property
+    def points(self) -> NDArray[np.floating[Any]]:
+        """(N, 2) described points, in pixels of the working size; none without a description."""
+        if self.description is None:
+            return np.zeros((0, 2))
+        return turned_back(self.description.points, self.turns, self.working_size)
 
     @property
     def bytes(self) -> int:
@@ -61,7 +71,7 @@ class Session:
     def __init__(self, method: Method, settings: Settings) -> None:
         self.method = method
         self.settings = settings
-        self._described: OrderedDict[Path, Described] = OrderedDict()
+        self._described: OrderedDict[tuple[Path, int], Described] = OrderedDict()
 
     def run(self, pair: Pair, rows: Mapping[str, str]) -> list[Record]:
         """Match a pair and score its rows.
@@ -96,28 +106,32 @@ class Session:
         Raises:
             UnreadableError: An image is missing or none; and whatever the method raises.
         """
-        described = self.describe(pair.image0), self.describe(pair.image1)
+        described = (
+            self.describe(pair.image0, pair.turns[0]),
+            self.describe(pair.image1, pair.turns[1]),
+        )
         return described, self._stages(*described)
 
-    def describe(self, path: Path) -> Described:
-        """Read, shrink and describe an image, or find it among those that were.
+    def describe(self, path: Path, turns: int = 0) -> Described:
+        """Read, shrink, turn and describe an image, or find it among those that were.
 
         Raises:
             UnreadableError: The file is missing or no image.
         """
-        if path in self._described:
-            self._described.move_to_end(path)
-            return self._described[path]
+        key = path, turns
+        if key in self._described:
+            self._described.move_to_end(key)
+            return self._described[key]
         try:
             picture = images.read(path)
         except (OSError, ValueError) as error:
             raise UnreadableError(str(error)) from error
-        self._described[path] = describe(self.method, picture, self.settings)
+        self._described[key] = describe(self.method, picture, self.settings, turns)
         while sum(each.bytes for each in self._described.values()) > CACHE_BYTES:
             if len(self._described) <= 2:  # those of the pair at hand
                 break
             self._described.popitem(last=False)
-        return self._described[path]
+        return self._described[key]
 
     def _stages(self, described0: Described, described1: Described) -> list[Stage]:
         """Match as found, refined, or both."""
@@ -133,7 +147,10 @@ class Session:
             refined = refine(found, images.grey(described0.image), images.grey(described1.image))
             refining = time.perf_counter() - start
             stages.append((refined, Seconds(describing, matching, refining)))
-        return stages[1:] if self.settings.refine == "on" else stages
+        chosen = stages[1:] if self.settings.refine == "on" else stages
+        turns = described0.turns, described1.turns
+        sizes = described0.working_size, described1.working_size
+        return [(matches_turned_back(matches, turns, sizes), spent) for matches, spent in chosen]
 
     def _scored(
         self, blank: Record, pair: Pair, described: tuple[Described, Described], stage: Stage
@@ -141,14 +158,13 @@ class Session:
         matches, seconds = stage
         frame = frame_of(described)
         found, fitting = score(matches, pair.truth, frame, self.settings)
-        descriptions = [each.description for each in described]
-        keypoints = [np.zeros((0, 2)) if each is None else each.points for each in descriptions]
+        keypoints = [each.points for each in described]
         if pair.truth is not None:
             found = replace(found, recall=self._recall(matches, pair.truth, frame, keypoints))
         return replace(
             blank,
             score=found,
-            keypoints0=None if descriptions[0] is None else len(keypoints[0]),
+            keypoints0=None if described[0].description is None else len(keypoints[0]),
             sizes=frame.sizes,
             working_sizes=frame.working_sizes,
             untrained=matches.untrained,
@@ -175,20 +191,21 @@ def frame_of(described: tuple[Described, Described]) -> Frame:
     return Frame((one.size, other.size), (one.working_size, other.working_size))
 
 
-def describe(method: Method, picture: Image, settings: Settings) -> Described:
-    """Resize an image as the settings say and describe it.
+def describe(method: Method, picture: Image, settings: Settings, turns: int = 0) -> Described:
+    """Resize an image as the settings say, turn it, and describe it.
 
     Args:
         method: The method; a function describes nothing by itself.
         picture: (H, W) or (H, W, 3).
         settings: Their `working_size` is that of the image that is described.
+        turns: Quarter turns, counter-clockwise, after the resize.
     """
     size = picture.shape[0], picture.shape[1]
-    picture = images.resize(picture, settings.working_size(size))
+    picture = turned(images.resize(picture, settings.working_size(size)), turns)
     start = time.perf_counter()
     describing = getattr(method, "describe", None)
     description = None if describing is None else describing([picture])[0]
-    return Described(picture, size, description, time.perf_counter() - start)
+    return Described(picture, size, description, time.perf_counter() - start, turns)
 
 
 def match_described(method: Method, described0: Described, described1: Described) -> Matches:
