@@ -9,7 +9,12 @@ import pytest
 import torch
 
 import matcher
-from matcher.nn.devices import choose_device, choose_precision, products_in
+from matcher.nn.devices import (
+    choose_device,
+    choose_precision,
+    products_in,
+    with_smaller_blocks,
+)
 
 CPU = torch.device("cpu")
 
@@ -93,3 +98,35 @@ def test_no_module_assumes_a_device_or_copies_without_waiting() -> None:  # ATT-
         text = path.read_text("utf-8")
         for word in (".cuda()", 'autocast("', "non_blocking", '.to("cuda', 'device="cuda'):
             assert word not in text, path
+
+
+def room_for(most: int):
+    """Work that needs as many bytes as its block has, on a GPU that has so many."""
+
+    def work(size: int) -> int:
+        if size > most:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return size
+
+    return work
+
+
+def test_work_that_has_room_is_done_at_the_first_try(caplog) -> None:
+    assert with_smaller_blocks(room_for(100), 100) == 100
+    assert not caplog.records
+
+
+def test_blocks_shrink_until_they_have_room_and_the_log_says_so(caplog) -> None:
+    assert with_smaller_blocks(room_for(10), 100) == 6
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "the GPU is out of memory: trying again with blocks of 25",
+        "the GPU is out of memory: trying again with blocks of 6",
+    ]
+
+
+def test_no_room_for_the_smallest_block_is_an_error_that_says_what_to_do() -> None:
+    with pytest.raises(MemoryError, match="take smaller images or fewer points") as caught:
+        with_smaller_blocks(room_for(0), 100)
+
+    assert isinstance(caught.value.__cause__, torch.cuda.OutOfMemoryError)

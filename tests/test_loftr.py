@@ -19,6 +19,7 @@ from matcher.methods.loftr import PRESETS, Loftr, Options
 from matcher.nn import fine
 from matcher.nn.loftr import INDOOR_NEW, OPTIMAL_TRANSPORT, OUTDOOR, Config, LoFTR, linear_attention
 from matcher.nn.positions import sinusoidal
+from matcher.nn.streaming import Similarity
 from matcher.types import Description, Matches
 
 SMALL = Config(dims=(8, 12, 16), heads=2, layers=1)
@@ -724,3 +725,23 @@ def test_the_estimate_of_memory_is_within_30_percent():  # CTF-09
 
     measured, estimated = map(int, answer.stdout.split())
     assert estimated == pytest.approx(measured, rel=0.3)
+
+
+def test_a_full_gpu_gets_smaller_blocks_and_gives_the_same_matches(light, monkeypatch, caplog):
+    pair = tuple(light.describe(photographs(160, 200, 8, 0)))
+    asked = np.array([[90.0, 80.0]], np.float32)
+    (expected,), place = light.match([pair]), light.match_points(pair, asked)
+    allocate = Similarity.strips
+
+    def in_little_memory(self):
+        if self.height * len(self.tokens1) * 4 > 2**14:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        yield from allocate(self)
+
+    monkeypatch.setattr(Similarity, "strips", in_little_memory)
+    (found,) = light.match([pair])
+
+    same(found, expected)
+    assert "out of memory: trying again with blocks of" in caplog.text
+    np.testing.assert_allclose(light.match_points(pair, asked).points1, place.points1, atol=1e-3)
+    assert light.score_map(pair, (90.0, 80.0)).scores.max() > 0

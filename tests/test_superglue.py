@@ -815,3 +815,22 @@ def test_official_files_are_read_from_the_users_folder(tmp_path, caplog, texture
 
 def test_the_method_is_registered() -> None:
     assert "superglue" in methods.names()
+
+
+def test_a_full_gpu_matches_fewer_pairs_at_a_time(method, described, monkeypatch, caplog) -> None:
+    pairs = [tuple(described), tuple(reversed(described)), tuple(described)]
+    expected = method.match(pairs)
+    assign = method._assign
+
+    def in_little_memory(some):
+        if len(some) > 1:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return assign(some)
+
+    monkeypatch.setattr(superglue, "_PAIRS_AT_ONCE", {"cpu": 16})
+    monkeypatch.setattr(method, "_assign", in_little_memory)
+    found = method.match(pairs)
+
+    assert "trying again with blocks of 1" in caplog.text
+    for some, others in zip(found, expected, strict=True):
+        same(some, others)

@@ -12,10 +12,10 @@ Presets: "light" starts from published XFeat and LighterGlue weights and ships w
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -36,8 +36,9 @@ from matcher.nn.devices import (
     choose_device,
     choose_precision,
     products_in,
+    with_smaller_blocks,
 )
-from matcher.nn.streaming import BUDGET, CoarseMatches
+from matcher.nn.streaming import BUDGET, CoarseMatches, Scores
 from matcher.types import (
     Description,
     Floats,
@@ -50,6 +51,8 @@ from matcher.types import (
     ScoreMap,
 )
 from matcher.weights import load_strict
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -186,8 +189,8 @@ class Loftr:
         if not (len(description0) and len(description1)):
             return Matches.empty(untrained=self.untrained)
         related = self._relate(*views)
-        scores = self.network.score(*related, self.options.memory)
-        found = self._without_border(views, scores.mutual_best(self.threshold))
+        best = self._scored(related, lambda scores: scores.mutual_best(self.threshold))
+        found = self._without_border(views, best)
         with products_in(self._precision, self.device):
             places = self.network.place(views, related, found)
         points0, points1 = (
@@ -204,6 +207,14 @@ class Loftr:
         with products_in(self._precision, self.device):
             tokens0, tokens1 = self.network.relate(view0, view1)
         return tokens0.float(), tokens1.float()
+
+    def _scored(
+        self, related: tuple[Tensor, Tensor], finish: Callable[[Scores], _Result]
+    ) -> _Result:
+        """Score all pairs of cells and take what is wanted, in blocks that the memory has room for."""
+        return with_smaller_blocks(
+            lambda memory: finish(self.network.score(*related, memory)), self.options.memory
+        )
 
     @torch.inference_mode()
     def match_points(self, pair: tuple[Description, Description], points0: Points) -> Places:
@@ -237,7 +248,7 @@ class Loftr:
         view0, rows = self._with_cells(pair[0], cells)
         views = view0, self._view(pair[1])
         related = self._relate(*views)
-        best = self.network.score(*related, self.options.memory).rows(rows).max(1)
+        best = self._scored(related, lambda scores: scores.rows(rows)).max(1)
         found = CoarseMatches(rows, best.indices, best.values.exp().clamp(max=1))
         with products_in(self._precision, self.device):
             places = self.network.follow(views, related, found, asked)
@@ -278,7 +289,7 @@ class Loftr:
         scores = np.zeros(rows1 * columns1, np.float32)
         if len(pair[1]) and len(view0.tokens):
             related = self._relate(view0, view1)
-            row = self.network.score(*related, self.options.memory).rows(asked)[0].exp()
+            row = self._scored(related, lambda scores: scores.rows(asked))[0].exp()
             scores[(view1.cells[:, 1] * columns1 + view1.cells[:, 0]).cpu()] = row.cpu().numpy()
         rows, columns = np.indices((rows1, columns1)).reshape(2, -1)
         places = np.stack([columns, rows], axis=1) * self.network.stride + self.network.centre

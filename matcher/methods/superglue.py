@@ -25,6 +25,7 @@ from matcher.nn.devices import (
     choose_device,
     choose_precision,
     products_in,
+    with_smaller_blocks,
 )
 from matcher.nn.pointsets import PointSet
 from matcher.nn.superglue import Architecture, Assigned, Config
@@ -114,7 +115,11 @@ class SuperGlueMatcher:
         Raises:
             ValueError: Descriptors of another front end, or points outside their image.
         """
-        size = _PAIRS_AT_ONCE.get(self._device.type, 1)
+        most = _PAIRS_AT_ONCE.get(self._device.type, 1)
+        return with_smaller_blocks(lambda size: self._match(pairs, size), most)
+
+    def _match(self, pairs: Sequence[tuple[Description, Description]], size: int) -> list[Matches]:
+        """Match so many pairs at a time."""
         order = sorted(range(len(pairs)), key=lambda number: _tokens(pairs[number]))
         found: dict[int, Matches] = {}
         for start in range(0, len(order), size):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Callable
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 import torch
 
 Precision: TypeAlias = Literal["float32", "float16", "bfloat16"]
 
 _log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -74,3 +76,26 @@ def check_precision(name: str) -> None:
 def products_in(precision: torch.dtype, device: torch.device) -> torch.autocast:
     """Make the context in which a network's products have a type; sums and norms stay float32."""
     return torch.autocast(device.type, precision, enabled=precision != torch.float32)
+
+
+def with_smaller_blocks(work: Callable[[int], _Result], size: int) -> _Result:
+    """Do some work block by block, in blocks of a quarter each time a GPU's memory runs out.
+
+    Args:
+        work: Takes the size of a block, in any unit, and begins anew at each call.
+        size: That of the first try.
+
+    Raises:
+        MemoryError: Not even blocks of size 1 have room.
+    """
+    while True:
+        try:
+            return work(size)
+        except torch.cuda.OutOfMemoryError as error:
+            if size <= 1:
+                raise MemoryError(
+                    "the GPU's memory does not do even for the smallest blocks: take smaller images "
+                    "or fewer points, free memory of other programs, or device='cpu'"
+                ) from error
+        size = max(1, size // 4)  # here, where the failed try and its tensors are gone
+        _log.warning("the GPU is out of memory: trying again with blocks of %d", size)
