@@ -1,4 +1,4 @@
-"""The commands `matcher sfm …`: from a folder of images to a model, and what belongs to it."""
+"""The commands `matcher sfm …`: from images or a video to a model, and what belongs to it."""
 
 from __future__ import annotations
 
@@ -62,9 +62,10 @@ Database = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A d
 
 @app.command("map")
 def make_map(
-    images: ImageFolder,
+    images: Annotated[Path, typer.Argument(exists=True, help="Image folder, or a video.")],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for all results.")],
     method: Method = "superglue",
+    every: Annotated[int, typer.Option(min=1, help="Of so many frames of a video, take one.")] = 10,
     pairs: Annotated[
         str, typer.Option(help="auto, exhaustive, sequential, retrieval, or a list's path.")
     ] = "auto",
@@ -84,11 +85,16 @@ def make_map(
     weights: Weights = "default",
     option: OptionItems = [],  # noqa: B006  typer copies it
 ) -> None:
-    """Match a folder of images and make a model of it; a second run goes on where one stopped."""
+    """Match images or frames and make a model of them; a second run goes on where one stopped."""
     from matcher.sfm.frontend import MethodChoice
     from matcher.sfm.mapping import MapOptions
     from matcher.sfm.pipeline import PairChoice, Settings, reconstruct
+    from matcher.sfm.video import write_frames
 
+    if images.is_file():
+        with terminal.working(f"taking frames of {images.name}"):
+            images = write_frames(images, out / "images", every)
+        pairs = "sequential" if pairs == "auto" else pairs
     fields: dict[str, Any] = {"weights": weights_from(weights), **fields_from(option)}
     mapping = None if mapper is Mapper.NONE else MapOptions(mapper.value)
     settings = Settings(
