@@ -112,6 +112,13 @@ def create(  # noqa: PLR0913  every stage round a method is chosen here
     return Refined(method) if refine else method
 
 
+def bare(method: Matcher) -> Matcher:
+    """Give the method itself, without the stages that `create` put round it."""
+    while isinstance(method, (Refined, Turned, Scaled)):
+        method = method.method
+    return method
+
+
 def match(
     method: Matcher,
     image0: object,

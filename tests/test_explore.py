@@ -120,7 +120,7 @@ def test_the_assignment_is_the_methods_own(pair, label):
 
 
 def test_watching_changes_nothing_and_leaves_no_hooks(files):
-    method = matching.create("superglue", device="cpu", refine=False)
+    method = matching.create("superglue", device="cpu", refine=False, turns=False)
     pictures_ = tuple(map(images.read, files))
     described = method.describe(list(pictures_))
     plain = method.match([tuple(described)])[0]

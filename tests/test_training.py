@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-import matcher
-from matcher import assets, features
+from matcher import assets, features, methods
 from matcher.cli import run as command
 from matcher.nn.pointsets import PointSet
 from matcher.synthesis import homographies, light
@@ -319,7 +318,7 @@ def test_a_written_model_is_what_the_method_loads(name, method, tmp_path):
         )
 
     models.write(model, tmp_path, {"steps": 0})
-    loaded = matcher.create(method, weights=tmp_path, refine=False)
+    loaded = methods.build(method, weights=tmp_path)
 
     assert not loaded.untrained
     for mine, theirs in zip(
@@ -434,7 +433,7 @@ def test_commands_draw_samples_and_train_a_model_that_matches(tmp_path, capsys):
     assert drawn == trained == 0
     assert "synthetic: loss" in capsys.readouterr().out
     assert (tmp_path / "sheet.png").stat().st_size > 10_000
-    assert not matcher.create("loftr", weights=tmp_path / "out", refine=False).untrained
+    assert not methods.build("loftr", weights=tmp_path / "out").untrained
 
 
 def test_too_few_photographs_are_an_error_with_their_number(tmp_path, capsys):

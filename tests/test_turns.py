@@ -7,7 +7,9 @@ import pytest
 from conftest import texture
 
 import matcher
+from matcher import matching, methods
 from matcher.methods._turns import Turned
+from matcher.quarter_turns import turned, turned_back
 from matcher.types import Matches
 
 
@@ -128,3 +130,24 @@ def test_ours_that_need_it_turn_unasked(name, asked, turns) -> None:
     method = matcher.create(name, device="cpu", refine=False, turns=asked)
 
     assert isinstance(method, Turned) == turns
+
+
+def test_stages_come_off(method) -> None:
+    wrapped = matching.create("sift", device="cpu", turns=True, scales=(0.5,))
+
+    assert type(matching.bare(wrapped)) is type(methods.build("sift"))
+    assert matching.bare(matching.bare(wrapped)) is matching.bare(wrapped)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (5, 1), (4, 6), (4, 6, 3)])
+@pytest.mark.parametrize("turns", range(-3, 4))
+def test_turned_points_go_back(shape, turns) -> None:
+    image = np.arange(np.prod(shape)).reshape(shape)
+    rows, columns = np.indices(np.rot90(image, turns).shape[:2]).reshape(2, -1)
+
+    after = turned(image, turns)
+    before = turned_back(np.stack([columns, rows], 1).astype(np.float32), turns, shape[:2])
+
+    assert min(after.strides) > 0  # torch takes no others
+    x, y = before.astype(int).T
+    np.testing.assert_array_equal(after[rows, columns], image[y, x])

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from matcher import refinement
 from matcher.explore.watching import Trace, watched
+from matcher.matching import bare
 from matcher.nn.coarse_to_fine import CoarseToFine
 from matcher.nn.streaming import BUDGET, Scores
 from matcher.types import Description, Floats, Matcher, Matches
@@ -170,10 +171,11 @@ def probe(method: Matcher, images: tuple[NDArray[np.float32], NDArray[np.float32
     """Describe, match and refine a pair, and watch.
 
     Args:
-        method: As built, without the refinement that `matcher.create` puts round it.
+        method: Its stages, without those that `matcher.create` puts round it.
         images: Both, (H, W) or (H, W, 3) in [0, 1].
     """
     start = time.perf_counter()
+    method = bare(method)
     description0, description1 = method.describe(list(images))
     described = time.perf_counter()
     network = getattr(method, "network", None)

@@ -15,6 +15,7 @@ import numpy as np
 
 from matcher.methods._places import ask
 from matcher.methods._tries import best_verified
+from matcher.quarter_turns import turned, turned_back
 from matcher.types import Description, Image, Mask, Matcher, Matches, Places, Points, ScoreMap
 
 ENOUGH = 30  # verified inliers with which a pair needs no turning
@@ -45,7 +46,7 @@ class Turned:
         """
         turns, _ = self._best(*pair)
         places = ask(self.method, (pair[0], self._view(pair[1], turns)), points0)
-        return replace(places, points1=_unturn(places.points1, turns, pair[1].size))
+        return replace(places, points1=turned_back(places.points1, turns, pair[1].size))
 
     def score_map(
         self, pair: tuple[Description, Description], point0: tuple[float, float]
@@ -64,7 +65,7 @@ class Turned:
         """Match with image 1 as given, then turned."""
         for turns in range(4):
             found = self.method.match([(description0, self._view(description1, turns))])[0]
-            yield turns, _turned_back(found, turns, description1.size)
+            yield turns, _as_given(found, turns, description1.size)
 
     def _view(self, description: Description, turns: int) -> Description:
         """Give the description of the image after some quarter turns."""
@@ -72,14 +73,12 @@ class Turned:
             return description
         views = self._views.setdefault(description, {})
         if turns not in views:
-            image = np.ascontiguousarray(np.rot90(description.image, turns))
-            mask = description.mask
-            mask = None if mask is None else np.ascontiguousarray(np.rot90(mask, turns))
-            views[turns] = self.method.describe([image], [mask])[0]
+            mask = None if description.mask is None else turned(description.mask, turns)
+            views[turns] = self.method.describe([turned(description.image, turns)], [mask])[0]
         return views[turns]
 
 
-def _turned_back(matches: Matches, turns: int, size: tuple[int, int]) -> Matches:
+def _as_given(matches: Matches, turns: int, size: tuple[int, int]) -> Matches:
     """Move points of image 1, matched after np.rot90 by `turns`, to the image as given.
 
     The points' listing belongs to the turned picture, so `indices` go unless nothing was turned.
@@ -90,21 +89,8 @@ def _turned_back(matches: Matches, turns: int, size: tuple[int, int]) -> Matches
     maps = matches.linear1_from_0
     return replace(
         matches,
-        points1=_unturn(matches.points1, turns, size),
+        points1=turned_back(matches.points1, turns, size),
         indices=None,
         linear1_from_0=None if maps is None else linear @ maps,
         quarter_turns=turns,
     )
-
-
-def _unturn(points: Points, turns: int, size: tuple[int, int]) -> Points:
-    """Undo np.rot90 of an image of this height and width: (x, y) of one turn was (width - 1 - y, x)."""
-    height, width = size
-    x, y = points.T
-    given = {
-        0: (x, y),
-        1: (width - 1 - y, x),
-        2: (width - 1 - x, height - 1 - y),
-        3: (y, height - 1 - x),
-    }[turns]
-    return np.stack(given, 1).astype(np.float32)

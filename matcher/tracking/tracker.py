@@ -158,11 +158,8 @@ class Tracker:
         """
         self.options = options or Options()
         self.camera = camera
-        self._method = (
-            matching.create(method, refine=False, turns=False)
-            if isinstance(method, str)
-            else method
-        )
+        made = matching.create(method) if isinstance(method, str) else method
+        self._method = matching.bare(made)  # it has its own turns, and no time to refine
         self._clock = clock
         budget = self.options.budget_ms
         self._budget = Budget(None if budget is None else budget / 1e3, self.options.level)
