@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import signal
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -87,6 +88,27 @@ def test_a_second_run_does_nothing_again_and_gives_the_same(folder, tmp_path, mo
         np.testing.assert_array_equal(after.keypoints[name], points)
     for pair, rows in before.pairs.items():
         np.testing.assert_array_equal(after.pairs[pair], rows)
+
+
+def test_a_turned_photo_is_tied_where_turns_are_asked_for(folder, tmp_path, monkeypatch):
+    Image.fromarray(np.rot90(np.array(Image.open(folder / "v1.png")))).save(folder / "v1.png")
+    asked = settings(method=replace(CHOICE, turns=True))
+
+    plain = reconstruct(folder, tmp_path / "plain", settings())
+    result = reconstruct(folder, tmp_path / "out", asked)
+
+    turned = ("v0.png", "v1.png")
+    assert turned not in plain.tie_points.verified()
+    tied, rows = result.tie_points, result.tie_points.verified()[turned]
+    x, y = tied.keypoints["v1.png"][rows[:, 1]].T
+    upright = np.stack([189 - y, x], axis=1)  # of np.rot90, 190 pixels wide before
+    moves = upright - tied.keypoints["v0.png"][rows[:, 0]]
+    assert len(rows) > 30
+    assert np.abs(moves + SHIFTS[1]).max() < 0.5
+    monkeypatch.setattr(FrontEnd, "describe", None)  # kept: not called again
+    monkeypatch.setattr(FrontEnd, "match", None)
+    again = reconstruct(folder, tmp_path / "out", asked)
+    np.testing.assert_array_equal(again.tie_points.pairs[turned], tied.pairs[turned])
 
 
 # SFM-13

@@ -57,6 +57,9 @@ class Form(StrEnum):
 
 
 ImageFolder = Annotated[Path, typer.Argument(exists=True, file_okay=False, help="Image folder.")]
+TurnsAsked = Annotated[
+    bool, typer.Option(help="Try quarter turns of image 1 where a pair does not match.")
+]
 Database = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A database.")]
 
 
@@ -83,6 +86,7 @@ def make_map(
     gpus: Annotated[float, typer.Option(min=0, help="Of each actor.")] = 0,
     device: Device = "auto",
     weights: Weights = "default",
+    turns: TurnsAsked = False,
     option: OptionItems = [],  # noqa: B006  typer copies it
 ) -> None:
     """Match images or frames and make a model of them; a second run goes on where one stopped."""
@@ -98,7 +102,7 @@ def make_map(
     fields: dict[str, Any] = {"weights": weights_from(weights), **fields_from(option)}
     mapping = None if mapper is Mapper.NONE else MapOptions(mapper.value)
     settings = Settings(
-        MethodChoice(method, fields, device),
+        MethodChoice(method, fields, device, turns),
         long_side or None,
         PairChoice(pairs),
         camera_model=camera_model,
@@ -211,12 +215,13 @@ def locate(
     method: Method = "superglue",
     views: Annotated[int, typer.Option(min=1, help="Images of the model to match with.")] = 20,
     device: Device = "auto",
+    turns: TurnsAsked = False,
     option: OptionItems = [],  # noqa: B006  typer copies it
 ) -> None:
     """Find where a new image was taken; exit with 1 if that cannot be told."""
     from matcher import images as pictures
-    from matcher import methods
     from matcher.sfm.cameras import cameras_of
+    from matcher.sfm.frontend import MethodChoice
     from matcher.sfm.localisation import best_views, localise
     from matcher.sfm.mapping import read_model
     from matcher.sfm.photos import Photo
@@ -225,7 +230,7 @@ def locate(
     names = best_views(known, views)
     (camera,), _ = cameras_of([Photo(query.name, query)])
     with terminal.working(f"matching with {len(names)} images"):
-        made = methods.build(method, device=device, **fields_from(option))
+        made = MethodChoice(method, fields_from(option), device, turns).build()
         loaded = {name: pictures.grey(pictures.read(images / name)) for name in names}
         new = pictures.grey(pictures.read(query))
         found = localise(made, new, camera, known, loaded)

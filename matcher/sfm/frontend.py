@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from matcher import images, methods
+from matcher import images, matching
 from matcher.evaluation.identity import identity
 from matcher.sfm.cameras import Camera
 from matcher.sfm.geometry import TwoViewGeometry, VerifyOptions, verify_pair
@@ -55,15 +55,20 @@ class MethodChoice:
         name: One of `matcher.list_methods()`.
         options: Fields of its options, and `weights`.
         device: See `matcher.nn.devices.choose_device`.
+        turns: Whether quarter turns are tried where a pair does not match. Most pairs of a large
+            list show different places, so it is not done unasked: each would cost four matchings.
     """
 
     name: str = "superglue"
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
+    turns: bool = False
 
     def build(self) -> Matcher:
         """Make it, without refinement: correlation places whole tracks later, not single matches."""
-        return methods.build(self.name, device=self.device, **self.options)
+        return matching.create(
+            self.name, device=self.device, refine=False, turns=self.turns, **self.options
+        )
 
 
 class FrontEnd:
