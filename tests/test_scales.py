@@ -135,6 +135,8 @@ def test_geometry_chooses_between_tries_and_stops_at_enough() -> None:
     assert made == [0, 1, 2]
     assert best_verified([("a", wrong), ("b", few)], *sizes, 30) == ("b", few)
     assert best_verified([("a", wrong), ("b", wrong)], *sizes, 30) == ("a", wrong)
+    assert best_verified([("a", wrong), ("b", few)], *sizes, 30, least=100) == ("a", wrong)
+    assert best_verified([("a", few), ("b", many)], *sizes, 1000, least=1000) == ("a", few)
     with pytest.raises(ValueError, match="there must be a way to match the pair"):
         best_verified([], *sizes, 30)
 

@@ -18,7 +18,9 @@ from matcher.methods._tries import best_verified
 from matcher.quarter_turns import turned, turned_back
 from matcher.types import Description, Image, Mask, Matcher, Matches, Places, Points, ScoreMap
 
-ENOUGH = 30  # verified inliers with which a pair needs no turning
+ENOUGH = (
+    30  # verified inliers with which a pair needs no turning, and without which no turn is believed
+)
 
 
 class Turned:
@@ -57,7 +59,7 @@ class Turned:
     def _best(self, description0: Description, description1: Description) -> tuple[int, Matches]:
         """Choose the quarter turns of image 1."""
         tries = self._tries(description0, description1)
-        return best_verified(tries, description0.size, description1.size, ENOUGH)
+        return best_verified(tries, description0.size, description1.size, ENOUGH, least=ENOUGH)
 
     def _tries(
         self, description0: Description, description1: Description
