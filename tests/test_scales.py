@@ -118,7 +118,7 @@ def test_score_maps_are_those_of_the_sizes_as_given(scene) -> None:
     np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
 
 
-def test_geometry_chooses_between_tries_and_stops_at_enough() -> None:
+def test_geometry_chooses_between_tries() -> None:
     grid = np.stack(np.meshgrid(np.arange(9), np.arange(9)), -1).reshape(-1, 2) * 60.0
     random = np.random.default_rng(0)
     wrong = Matches(grid, random.uniform(0, 480, grid.shape), np.ones(81))
@@ -132,13 +132,22 @@ def test_geometry_chooses_between_tries_and_stops_at_enough() -> None:
             yield number, matches
 
     assert best_verified(tries(), *sizes, 30) == (2, many)
-    assert made == [0, 1, 2]
+    assert made == [0, 1, 2, 3]
     assert best_verified([("a", wrong), ("b", few)], *sizes, 30) == ("b", few)
     assert best_verified([("a", wrong), ("b", wrong)], *sizes, 30) == ("a", wrong)
     assert best_verified([("a", wrong), ("b", few)], *sizes, 30, least=100) == ("a", wrong)
     assert best_verified([("a", few), ("b", many)], *sizes, 1000, least=1000) == ("a", few)
-    with pytest.raises(ValueError, match="there must be a way to match the pair"):
-        best_verified([], *sizes, 30)
+
+
+def test_nothing_else_is_tried_where_the_first_is_enough() -> None:
+    grid = np.stack(np.meshgrid(np.arange(9), np.arange(9)), -1).reshape(-1, 2) * 60.0
+    good = Matches(grid, grid + 7.3, np.ones(81))
+
+    def tries():
+        yield "as given", good
+        raise AssertionError("another was tried")
+
+    assert best_verified(tries(), (500, 500), (500, 500), 81) == ("as given", good)
 
 
 @pytest.mark.parametrize("name", ["loftr", "ncc"])

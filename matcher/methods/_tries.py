@@ -22,27 +22,29 @@ def best_verified(
 
     Args:
         tries: Ways to match the pair, one at least, with what each gives in pixels of the images as
-            given; they are made one by one, until one has enough.
+            given. The rest is made only if the first, the pair as given, is not enough.
         size0: Height and width of image 0.
         size1: Height and width of image 1.
-        enough: Verified inliers with which nothing more is tried.
-        least: Verified inliers without which another try than the first is not taken: every further
-            try is another chance to be wrong.
+        enough: Verified inliers of the first with which nothing else is tried.
+        least: Verified inliers without which another is not taken: every further try is another
+            chance to be wrong.
 
     Returns:
-        One of the tries; the first where chance explains all of them, or none has so many.
-
-    Raises:
-        ValueError: There is no try.
+        One of the tries.
     """
-    best, most = None, 0
-    for way, matches in tries:
-        verdict = verify(matches, size0, size1)
-        inliers = verdict.inliers if verdict.same_place else 0
-        if best is None or inliers > max(most, least - 1):
-            best, most = (way, matches), inliers
-        if most >= enough:
-            break
-    if best is None:
-        raise ValueError("there must be a way to match the pair")
+    made = iter(tries)
+    best = next(made)
+    most = _inliers(best[1], size0, size1)
+    if most >= enough:
+        return best
+    for other in made:
+        inliers = _inliers(other[1], size0, size1)
+        if inliers > most and inliers >= least:
+            best, most = other, inliers
     return best
+
+
+def _inliers(matches: Matches, size0: tuple[int, int], size1: tuple[int, int]) -> int:
+    """Count verified inliers; none where chance explains them."""
+    verdict = verify(matches, size0, size1)
+    return verdict.inliers if verdict.same_place else 0
