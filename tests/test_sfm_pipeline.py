@@ -18,6 +18,7 @@ from matcher.sfm import frontend
 from matcher.sfm.accuracy import align, compare_cameras
 from matcher.sfm.cameras import Camera
 from matcher.sfm.checking import check_database
+from matcher.sfm.choosing import PairChoice, choose_pairs
 from matcher.sfm.database import read_database, write_database
 from matcher.sfm.distribution import Alone, Processes, RayCrew, cut
 from matcher.sfm.frontend import FrontEnd, MethodChoice
@@ -26,7 +27,7 @@ from matcher.sfm.localisation import best_views, localise, solve
 from matcher.sfm.mapping import MapOptions, Model, View, make_models, read_model
 from matcher.sfm.photos import list_photos
 from matcher.sfm.pictures import draw_model, write_ply
-from matcher.sfm.pipeline import PairChoice, Settings, as_seen, choose_pairs, reconstruct
+from matcher.sfm.pipeline import Settings, as_seen, reconstruct
 from matcher.sfm.store import MatchStore
 from matcher.types import Matches
 
@@ -270,7 +271,9 @@ def test_pairs_are_chosen_by_name_or_read_from_a_list(folder, tmp_path):
     (tmp_path / "list.txt").write_text("v1.png v0.png\n")
     listed = choose_pairs(PairChoice(str(tmp_path / "list.txt")), front_end, folder)
     assert listed == [("v0.png", "v1.png")]
-    with pytest.raises(ValueError, match="no pairs 'all'; there are auto, exhaustive, retrieval"):
+    with pytest.raises(
+        ValueError, match="no pairs 'all'; there are auto, exhaustive, gps, retrieval"
+    ):
         choose_pairs(PairChoice("all"), front_end, folder)
 
 

@@ -70,9 +70,15 @@ def make_map(
     method: Method = "superglue",
     every: Annotated[int, typer.Option(min=1, help="Of so many frames of a video, take one.")] = 10,
     pairs: Annotated[
-        str, typer.Option(help="auto, exhaustive, sequential, retrieval, or a list's path.")
+        str,
+        typer.Option(
+            help="auto, exhaustive, sequential, retrieval, gps, a list, or a model's folder."
+        ),
     ] = "auto",
     long_side: Annotated[int, typer.Option(min=0, help="In pixels; 0 keeps sizes.")] = 1600,
+    partners: Annotated[
+        int, typer.Option(min=1, help="Most an image chooses by look, place or pose.")
+    ] = 20,
     mapper: Annotated[Mapper, typer.Option(help="How models are made.")] = Mapper.INCREMENTAL,
     camera_model: Annotated[str, typer.Option(help="Of unknown cameras.")] = "SIMPLE_RADIAL",
     masks: Annotated[
@@ -90,9 +96,10 @@ def make_map(
     option: OptionItems = [],  # noqa: B006  typer copies it
 ) -> None:
     """Match images or frames and make a model of them; a second run goes on where one stopped."""
+    from matcher.sfm.choosing import PairChoice
     from matcher.sfm.frontend import MethodChoice
     from matcher.sfm.mapping import MapOptions
-    from matcher.sfm.pipeline import PairChoice, Settings, reconstruct
+    from matcher.sfm.pipeline import Settings, reconstruct
     from matcher.sfm.video import write_frames
 
     if images.is_file():
@@ -104,7 +111,7 @@ def make_map(
     settings = Settings(
         MethodChoice(method, fields, device, turns),
         long_side or None,
-        PairChoice(pairs),
+        PairChoice(pairs, partners=partners),
         camera_model=camera_model,
         mapping=mapping,
         schema=schema.value,

@@ -31,8 +31,8 @@ import numpy as np
 from matcher import images
 from matcher.evaluation.environment import Environment
 from matcher.geometry.cameras import scale_intrinsics
-from matcher.sfm import pairs as pair_lists
 from matcher.sfm.cameras import Camera, cameras_of
+from matcher.sfm.choosing import PairChoice, choose_pairs
 from matcher.sfm.database import write_database
 from matcher.sfm.distribution import Alone, Crew, Processes, RayCrew, cut
 from matcher.sfm.frontend import BATCH, SHARD, FrontEnd, MethodChoice, VerifyJob
@@ -45,23 +45,6 @@ from matcher.sfm.tracks import MergeOptions, Tracks, build_tracks
 from matcher.storage import write
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # stage, done, of how many
-FEW = 60  # images up to which all pairs are matched where nothing else is asked for
-
-
-@dataclass(frozen=True)
-class PairChoice:
-    """Which images are matched.
-
-    Attributes:
-        kind: "exhaustive"; "sequential" with loops closed by retrieval; "retrieval"; "auto" is
-            exhaustive for up to 60 images, else retrieval; or the path of a list of pairs.
-        overlap: Next images of a sequence that each is matched with.
-        partners: Most that an image chooses by retrieval.
-    """
-
-    kind: str = "auto"
-    overlap: int = 10
-    partners: int = 20
 
 
 @dataclass(frozen=True)
@@ -195,32 +178,6 @@ def _crew(
     if settings.workers > 1:
         return Processes(make, settings.workers)
     return nullcontext(Alone(front_end))
-
-
-def choose_pairs(choice: PairChoice, front_end: FrontEnd, folder: str | Path) -> list[NamePair]:
-    """Choose pairs of described images.
-
-    Raises:
-        ValueError: There is no such kind and no such file.
-    """
-    names = list(front_end.photos)
-    kind = choice.kind
-    if kind == "auto":
-        kind = "exhaustive" if len(names) <= FEW else "retrieval"
-    if kind == "exhaustive":
-        return pair_lists.exhaustive(names)
-    if kind in ("sequential", "retrieval"):
-        vectors = pair_lists.pool(names, front_end.description)
-        if kind == "retrieval":
-            return pair_lists.retrieved(names, vectors, choice.partners)
-        loops = pair_lists.retrieved(names, vectors, choice.partners, choice.overlap + 1)
-        return pair_lists.union(names, pair_lists.sequential(names, choice.overlap), loops)
-    if not Path(kind).is_file():
-        raise ValueError(
-            f"no pairs {kind!r}; there are auto, exhaustive, retrieval, sequential, "
-            "or the path of a list"
-        )
-    return pair_lists.listed(kind, names, folder)
 
 
 class Stages:
