@@ -196,6 +196,7 @@ def test_precision_of_nothing_is_zero_and_counts():  # EVA-07
     assert metrics.matching_score([], 100, [3]) == [0]
     assert metrics.matching_score([], 0, [3]) == [0]
     assert metrics.matching_score(errors, 100, [3]) == [0.05]
+    assert metrics.matching_score([1.0], 1, [3, 1]).tolist() == [1, 0]  # below, not at
 
 
 def test_matches_of_which_the_truth_says_nothing_are_left_out():  # EVA-07
@@ -325,6 +326,23 @@ def test_recall_counts_the_points_that_could_be_matched():
     assert metrics.recall(Matches.empty(), Homography(SHIFT), points0, points1) == 0
     assert np.isnan(metrics.recall(right, Unrelated(), points0, points1))
     assert np.isnan(metrics.recall(right, Homography(SHIFT), points0, points1 + 100))
+
+
+def test_recall_takes_matches_within_three_pixels():
+    points0 = np.array([[10, 10], [50, 50]], np.float64)
+    moved = points0 + OFFSET + [[2.9, 0], [3.1, 0]]
+    found = matched(points0, moved, indices=[[0, 0], [1, 1]])
+
+    assert metrics.recall(found, Homography(SHIFT), points0, points0 + OFFSET) == 0.5
+
+
+def test_bias_counts_below_the_threshold_in_the_plane():
+    points = np.array([[10, 10], [20, 20], [30, 30]], np.float64)
+    offsets = np.array([[0.25, 0.5], [4, 0], [0, 3]])  # far in x alone; at the threshold in y
+
+    bias = metrics.localisation_bias(matched(points, points + offsets), Homography(np.eye(3)))
+
+    np.testing.assert_allclose(bias, [0.25, 0.5], atol=1e-6)
 
 
 def test_recall_without_indices_goes_by_place():
