@@ -10,7 +10,7 @@ from matcher import datasets
 from matcher.evaluation.runner import evaluate
 from matcher.evaluation.session import Session
 from matcher.evaluation.settings import Settings
-from matcher.evaluation.turns import turned, turned_back
+from matcher.quarter_turns import turned, turned_back
 from matcher.types import Description
 
 HEIGHT, WIDTH = 96, 128

@@ -146,21 +146,6 @@ def test_a_camera_that_is_rolled_is_turned_back(method, texture) -> None:
     np.testing.assert_allclose(tracked.points, np.stack([y, 127 - x], 1), atol=0.5)
 
 
-def test_turned_pixels_and_points_go_back() -> None:
-    image = np.arange(12.0).reshape(3, 4)
-    rows, columns = np.indices((3, 4)).reshape(2, -1)
-    points = np.stack([columns, rows], 1).astype(np.float32)
-
-    for turns in range(-1, 4):
-        turned = upright.turned(image, turns)
-        y, x = np.indices(turned.shape).reshape(2, -1)
-        back = upright.turned_back(np.stack([x, y], 1).astype(np.float32), turns, (3, 4))
-        values = image[back[:, 1].astype(int), back[:, 0].astype(int)]
-        assert (values == turned.ravel()).all()
-    assert len(points) == 12
-    assert (upright.turned(image, 1) == np.rot90(image, -1)).all()
-
-
 def test_a_budget_is_kept_by_looking_at_less() -> None:  # PRF-02
     kept = budget.Budget(0.1, level=0)
 

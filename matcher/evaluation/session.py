@@ -18,7 +18,8 @@ from matcher.evaluation.metrics import recall
 from matcher.evaluation.records import Kind, Outcome, Record, Seconds
 from matcher.evaluation.scoring import CORRECT_PIXELS, Frame, failure_score, score
 from matcher.evaluation.settings import Settings
-from matcher.evaluation.turns import matches_turned_back, turned, turned_back
+from matcher.evaluation.turns import matches_turned_back
+from matcher.quarter_turns import turned, turned_back
 from matcher.refinement import refine
 from matcher.types import Description, Image, Matcher, Matches, Pair, Truth
 

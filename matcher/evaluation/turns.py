@@ -1,4 +1,4 @@
-"""Images that a pair's list has turned before they are matched, and matches turned back.
+"""Matches of images that a pair's list has turned before they are matched, turned back.
 
 A turn, like a resize, belongs to how a pair is matched: truths and figures stay in the pixels of
 the files. Turning the camera matrices and the pose along, as SuperGlue's evaluation does, gives the
@@ -9,31 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from matcher.types import Image, Matches, Matrix, Points
-
-
-def turned(image: Image, turns: int) -> Image:
-    """Turn an image by quarter turns, counter-clockwise as one sees it, as `np.rot90` does."""
-    return np.ascontiguousarray(np.rot90(image, turns)) if turns else image
-
-
-def turned_back(points: Points | Matrix, turns: int, size: tuple[int, int]) -> Matrix:
-    """Move points of a turned image to the image as it was.
-
-    Args:
-        points: (N, 2) pixels after the turn.
-        turns: Quarter turns that were made.
-        size: Height and width before the turn.
-
-    Returns:
-        (N, 2) float64 pixels before it.
-    """
-    x, y = np.asarray(points, np.float64).T
-    right, bottom = size[1] - 1, size[0] - 1
-    before = ((x, y), (right - y, x), (right - x, bottom - y), (y, bottom - x))[turns]
-    return np.stack(before, axis=1)
+from matcher.quarter_turns import turned_back
+from matcher.types import Matches
 
 
 def matches_turned_back(
@@ -48,11 +25,6 @@ def matches_turned_back(
     """
     if turns == (0, 0):
         return matches
-    points = (matches.points0, matches.points1)
-    points0, points1 = map(turned_back, points, turns, sizes)
-    return replace(
-        matches,
-        points0=points0.astype(np.float32),
-        points1=points1.astype(np.float32),
-        linear1_from_0=None,
-    )
+    points0 = turned_back(matches.points0, turns[0], sizes[0])
+    points1 = turned_back(matches.points1, turns[1], sizes[1])
+    return replace(matches, points0=points0, points1=points1, linear1_from_0=None)

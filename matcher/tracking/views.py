@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matcher import images
+from matcher.quarter_turns import turned, turned_back
 from matcher.tracking.budget import Level
-from matcher.tracking.upright import turned, turned_back
 from matcher.types import Description, Image, Mask, Matcher, Points
 
 Ids = NDArray[np.int64]
@@ -47,7 +47,7 @@ class View:
         """Move (N, 2) points to the frame's own pixels."""
         height, width = self.description.size
         seen = (width, height) if self.turns % 2 else (height, width)
-        return images.resize_points(turned_back(points, self.turns, seen), seen, self.size)
+        return images.resize_points(turned_back(points, -self.turns, seen), seen, self.size)
 
     def without(self, rows: NDArray[np.int64]) -> tuple[Points, Ids]:
         """List all points but some keypoints: (M, 2) and their (M,) identities."""
@@ -85,8 +85,8 @@ def look(
     """
     size = image.shape[0], image.shape[1]
     seen_size = images.fit_long_side(size, level.long_side)
-    seen = turned(images.resize(image, seen_size), turns)
-    allowed = None if mask is None else turned(images.resize_mask(mask, seen_size), turns)
+    seen = turned(images.resize(image, seen_size), -turns)
+    allowed = None if mask is None else turned(images.resize_mask(mask, seen_size), -turns)
     (described,) = method.describe([seen], [allowed])
     described = _best(described, level.keypoints)
     return View(number, described, size, turns % 4, 0.0, np.full(len(described), -1, np.int64))
