@@ -325,6 +325,7 @@ def test_a_part_of_a_protocol_is_taken_only_where_asked_for_and_named(tmp_path):
     assert found.protocol.endswith("Only 10 of its 540 pairs.")
     assert found.settings.max_matches == 1000
     assert found.keypoints == 1024
+    assert found.turns is False
     assert found.refined("both").settings.refine == "both"
 
 
@@ -345,6 +346,7 @@ def test_the_sample_takes_the_rules_of_the_caller():
     assert benchmarks.find("sample", long_side=0, repeats=3).settings.repeats == 3
     assert benchmarks.find("sample", long_side=0).settings.long_side is None
     assert benchmarks.find("sample").settings.long_side == 640
+    assert benchmarks.find("sample").turns is None
 
 
 def test_scene_files_with_long_headers_are_read_too(tmp_path):

@@ -42,7 +42,7 @@ def evaluate_methods(
     chosen = benchmarks.find(
         benchmark, root, partial=partial, long_side=resize, repeats=repeats
     ).refined(refine.value)
-    made = build(methods_, device, keypoints=chosen.keypoints)
+    made = build(methods_, device, turns=chosen.turns, keypoints=chosen.keypoints)
     with terminal.bar("evaluating") as advance:
         evaluation = runner.evaluate(
             made,

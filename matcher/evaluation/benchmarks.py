@@ -20,12 +20,15 @@ class Benchmark:
         settings: The rules.
         protocol: What they are called, with version and source; empty for a list of one's own.
         keypoints: Budget of methods that have one; None leaves it to them.
+        turns: Whether methods try quarter turns of image 1; None leaves it to them. No protocol
+            does: what is turned is a matter of its list.
     """
 
     pairs: list[Pair]
     settings: Settings
     protocol: str = ""
     keypoints: int | None = None
+    turns: bool | None = None
 
     def refined(self, refine: Refine) -> Benchmark:
         """Score matches as found, refined, or both."""
@@ -78,7 +81,8 @@ def _of_protocol(protocol: protocols.Protocol, root: str | Path | None, partial:
     pairs = protocol.load(root, partial=partial)
     whole = not protocol.pairs or len(pairs) == protocol.pairs
     words = "" if whole else f" Only {len(pairs)} of its {protocol.pairs} pairs."
-    return Benchmark(pairs, protocol.settings, f"{protocol}{words}", protocol.keypoints)
+    title = f"{protocol}{words}"
+    return Benchmark(pairs, protocol.settings, title, protocol.keypoints, turns=False)
 
 
 def _check_known(name: str) -> None:
