@@ -462,4 +462,5 @@ def test_the_commands_make_check_export_and_show(folder, tmp_path, capsys):
     assert cli.run(["sfm", "export", database, "--out", f"{out}/x", "--form", "npz"]) == 0
     assert "4 images, 6 pairs" in capsys.readouterr().out
     assert cli.run(["sfm", "export", database, "--out", f"{out}/x", "--form", "text"]) == 0
+    assert cli.run(["sfm", "export", database, "--out", f"{out}/k", "--form", "kapture"]) == 0
     assert cli.run(["sfm", str(folder), "--out", out, "--method", "none"]) == 2

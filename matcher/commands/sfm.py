@@ -52,6 +52,7 @@ class Form(StrEnum):
     """What tie points are exported as."""
 
     HLOC = "hloc"
+    KAPTURE = "kapture"
     TEXT = "text"
     NPZ = "npz"
 
@@ -181,15 +182,22 @@ def check(database: Database) -> None:
 def export(
     database: Database,
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the files.")],
-    form: Annotated[Form, typer.Option(help="hloc's h5, COLMAP's text, or npz.")] = Form.HLOC,
+    form: Annotated[
+        Form, typer.Option(help="hloc's h5, kapture's folder, COLMAP's text, or npz.")
+    ] = Form.HLOC,
 ) -> None:
     """Write the tie points of a database as files for other programs."""
-    from matcher.sfm import exports, hloc
+    from matcher.sfm import exports, hloc, kapture
     from matcher.sfm.database import read_database
 
-    write = hloc.write_hloc if form is Form.HLOC else exports.WRITERS[form.value]
+    writers = {
+        Form.HLOC: hloc.write_hloc,
+        Form.KAPTURE: kapture.write_kapture,
+        Form.TEXT: exports.write_text,
+        Form.NPZ: exports.write_npz,
+    }
     tie_points = read_database(database)
-    written = write(out, tie_points)
+    written = writers[form](out, tie_points)
     count = len(tie_points.verified() or tie_points.pairs)
     terminal.finish(f"{len(tie_points.names)} images, {count} pairs", written)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -76,9 +76,3 @@ def write_npz(folder: str | Path, tie_points: TiePoints) -> list[Path]:
         match_starts=np.cumsum([0, *map(len, chosen.values())]),
     )
     return [write(Path(folder) / "tie_points.npz", data.getvalue())]
-
-
-WRITERS: dict[str, Callable[[str | Path, TiePoints], list[Path]]] = {
-    "text": write_text,
-    "npz": write_npz,
-}
