@@ -313,6 +313,8 @@ def test_published_protocols_have_the_published_rules():
     assert glue.working_size((300, 200)) == (720, 480)
     assert indoors.working_size((968, 1296)) == (480, 640)
     assert indoors.measure == "resized"
+    sample = protocols.protocol("superglue-sample").settings
+    assert (sample.repeats, sample.pose_thresholds, sample.solver) == (20, (1.0,), "opencv")
 
 
 def test_a_part_of_a_protocol_is_taken_only_where_asked_for_and_named(tmp_path):
