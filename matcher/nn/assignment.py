@@ -66,7 +66,7 @@ def mutual_best(
     rows = torch.arange(best.shape[1], device=best.device)
     score = best.exp()
     chosen = (index0.gather(1, index1) == rows) & (score > threshold)
-    order = score.masked_fill(~chosen, -1).argsort(dim=1, descending=True, stable=True)  # (B, M)
+    order = score.argsort(dim=1, descending=True, stable=True)  # (B, M)
     item, place = chosen.gather(1, order).nonzero(as_tuple=True)
     row = order[item, place]
     return Choice(item, row, index1[item, row], score[item, row])
