@@ -164,6 +164,21 @@ def test_a_point_at_the_epipole_has_distance_zero():
     assert distance.tolist() == [0.0]
 
 
+def test_an_epipole_is_known_in_spite_of_rounding_and_its_neighbours_are_not_taken_for_it():
+    random = np.random.default_rng(4)
+    for _ in range(20):
+        pose = random_pose(random)
+        fundamental = geometry.fundamental_from_pose(pose, INTRINSICS, OTHER)
+        centre = INTRINSICS @ pose.inverse.translation
+        epipole = centre[:2] / centre[2]
+        near = epipole + np.array([[0, 0], [0.01, 0.02]])
+
+        distances = geometry.symmetric_distance(near, [[9.0, 9.0]] * 2, fundamental)
+
+        assert distances[0] == 0
+        assert distances[1] > 0
+
+
 @pytest.mark.parametrize("measure", [geometry.symmetric_distance, geometry.sampson_distance])
 def test_epipolar_distances_refuse_unlike_lengths(measure):
     with pytest.raises(ValueError, match="points0 has 3 rows, points1 has 2"):
