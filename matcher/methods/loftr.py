@@ -57,21 +57,29 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may set; None takes the preset's value."""
+    """What a user may set; None takes the preset's value.
+
+    Attributes:
+        preset: Which network; see the module.
+        threshold: Least score, in [0, 1].
+        border: Cells along the edges that never match.
+        tokens: Most cells of an image that are looked at: time grows with their square.
+        max_side: Larger images are shrunk to this long side, in pixels, before they are described.
+        tile: Larger images are cut into tiles of this side, in pixels.
+        overlap: Of neighbouring tiles, in pixels.
+        memory: Bytes for blocks of scores.
+        precision: Of the layers' products; scores and places stay float32.
+    """
 
     preset: str = "light"
-    threshold: float | None = None  # least score, in [0, 1]
-    border: int | None = None  # cells along the edges that never match
-    tokens: int | None = (
-        None  # most cells of an image that are looked at: time grows with their square
-    )
-    max_side: int | None = (
-        None  # larger images are shrunk to this long side before they are described
-    )
-    tile: int | None = None  # larger images are cut into tiles of this side, in pixels
-    overlap: int = 64  # of neighbouring tiles, in pixels
-    memory: int = BUDGET  # bytes for blocks of scores
-    precision: Precision = "float32"  # of the layers' products; scores and places stay float32
+    threshold: float | None = None
+    border: int | None = None
+    tokens: int | None = None
+    max_side: int | None = None
+    tile: int | None = None
+    overlap: int = 64
+    memory: int = BUDGET
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         if self.preset not in PRESETS:

@@ -32,16 +32,26 @@ _WINDOWS_AT_ONCE = 256  # bounds the memory of the fine stage; larger gains no t
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes and switches; the defaults are the published outdoor model's."""
+    """Sizes and switches; the defaults are the published outdoor model's.
+
+    Attributes:
+        dims: Channels at 1/2, 1/4 and 1/8 of the image's side.
+        heads: Of the attention.
+        layers: Coarse pairs of self- and cross-attention.
+        fine_layers: The same of the fine stage.
+        window: Fine cells along a side; odd.
+        positions: Form of the coarse encoding; only `indoor_ds_new` was trained with "fixed".
+        head: How coarse similarities become scores.
+        temperature: Of the dual softmax.
+        sinkhorn_steps: Of the optimal transport.
+    """
 
     dims: tuple[int, int, int] = (128, 196, 256)  # channels at 1/2, 1/4, 1/8
     heads: int = 8
-    layers: int = 4  # coarse pairs of self- and cross-attention
+    layers: int = 4
     fine_layers: int = 1
-    window: int = 5  # fine cells along a side
-    positions: Literal["released", "fixed"] = (
-        "released"  # "fixed": only `indoor_ds_new` was trained with it
-    )
+    window: int = 5
+    positions: Literal["released", "fixed"] = "released"
     head: Literal["dual-softmax", "sinkhorn"] = "dual-softmax"
     temperature: float = 0.1
     sinkhorn_steps: int = 3

@@ -29,10 +29,15 @@ from matcher.nn.streaming import BUDGET, CoarseMatches, Scores, Similarity, dual
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes; the widths are the published weights'."""
+    """Sizes; the widths are the published weights'.
 
-    layers: int = 4  # of LighterGlue's six
-    agreement: float = 3.0  # pixels; keypoints that are further apart are taken for two
+    Attributes:
+        layers: Of LighterGlue's six.
+        agreement: Pixels; keypoints that are further apart are taken for two.
+    """
+
+    layers: int = 4
+    agreement: float = 3.0
 
 
 class LoftrLight(nn.Module):
