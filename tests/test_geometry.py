@@ -226,6 +226,7 @@ def test_an_essential_matrix_has_its_pose_among_four_proper_ones():  # GEO-14
 
         assert len(found) == 4
         assert all(abs(np.linalg.det(each.rotation) - 1) < 1e-9 for each in found)
+        assert all(abs(np.linalg.norm(each.translation) - 1) < 1e-9 for each in found)
         assert min(
             geometry.rotation_error_degrees(each.rotation, pose.rotation)
             + geometry.translation_error_degrees(each.translation, pose.translation)
