@@ -352,6 +352,7 @@ def test_dual_softmax_of_nothing_is_nothing() -> None:
     nobody = torch.zeros(1, 4, dtype=torch.bool)
 
     assert (dual_softmax(random_scores(1, 4, 3), nobody) == -math.inf).all()
+    assert (dual_softmax(random_scores(1, 3, 4), mask1=nobody) == -math.inf).all()
     assert dual_softmax(torch.zeros(1, 0, 3)).shape == (1, 0, 3)
     assert dual_softmax(torch.zeros(1, 2, 2, dtype=torch.float16)).dtype == torch.float32
 
