@@ -247,6 +247,12 @@ except ImportError as error:
     assert "refine=True needs torch, which `pip install tiepoint` brings" in lines[1]
 
 
+def test_the_licence_of_the_weights_goes_with_the_file(exported) -> None:
+    method = methods.build(exported.facts.method, device="cpu", weights="default")
+
+    assert exported.facts.licence == method.licence != ""
+
+
 @pytest.mark.parametrize("kind", ["float16", "int8"])
 def test_lower_precision_keeps_most_matches(exported, both, pair, tmp_path, kind) -> None:  # EXP-05
     for part in _onnx.PARTS:

@@ -120,7 +120,7 @@ def _plan_cells(method: Loftr, precision: str) -> Plan:
         listed=False,
         grey="luma",
         weights=weights.digest(network.state_dict()),
-        licence="",
+        licence=method.licence,
         untrained=method.untrained,
         version=matcher.__version__,
     )

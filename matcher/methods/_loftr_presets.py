@@ -92,6 +92,14 @@ def start_weights(preset: str, weights: str | Path) -> Mapping[str, Tensor]:
     return state_dict(weights)
 
 
+def licence(preset: str, weights: str | Path | None) -> str:
+    """Name the licence of a preset's weights; empty where they are random or a bare file."""
+    if weights is None or PRESETS[preset].published is not None:
+        return ""
+    folder = _folder() if weights == "default" else Path(weights).expanduser()
+    return str(_recipe(folder).get("licence", "")) if folder.is_dir() else ""
+
+
 def _trained(folder: Path) -> Mapping[str, Tensor]:
     """Read the weights of a model's folder, or make those that its recipe starts from."""
     recipe = _recipe(folder)

@@ -25,7 +25,7 @@ from torch import Tensor
 from matcher import images
 from matcher.features import fit_masks
 from matcher.features._choice import Choice, contrast_at
-from matcher.methods._loftr_presets import PRESETS, start_weights
+from matcher.methods._loftr_presets import PRESETS, licence, start_weights
 from matcher.methods._places import inside
 from matcher.methods._sparse import check_pair
 from matcher.methods._tiles import Tiled
@@ -111,14 +111,21 @@ def build(*, device: str, weights: str | Path | None, **options: Any) -> Matcher
     if weights is not None:
         load_strict(network, start_weights(chosen.preset, weights), f"loftr {chosen.preset}")
     network.prepare().to(place)
-    method: Matcher = Loftr(network, chosen, place, untrained=weights is None)
+    loftr = Loftr(network, chosen, place, untrained=weights is None)
+    loftr.licence = licence(chosen.preset, weights)
+    method: Matcher = loftr
     return method if chosen.tile is None else Tiled(method, chosen.tile, chosen.overlap)
 
 
 class Loftr:
-    """The method; see the module."""
+    """The method; see the module.
+
+    Attributes:
+        licence: Of the network's weights; empty where it is not known or they are random.
+    """
 
     name = "loftr"
+    licence = ""
 
     def __init__(
         self, network: CoarseToFine, options: Options, device: torch.device, *, untrained: bool
