@@ -140,10 +140,11 @@ def method_from(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def fields_from(items: Sequence[str]) -> dict[str, Any]:
-    """Read name=value items; values are Python literals, else text."""
+    """Read name=value items; values are Python literals, in TOML's spelling too, else text."""
     fields: dict[str, Any] = {}
     for item in items:
         name, _, text = item.partition("=")
+        text = {"true": "True", "false": "False"}.get(text, text)
         try:
             fields[name.strip()] = ast.literal_eval(text)
         except (SyntaxError, ValueError):

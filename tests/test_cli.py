@@ -14,6 +14,7 @@ from PIL import Image as PilImage
 
 from matcher import cli, datasets, doctor, extras, licences
 from matcher.evaluation.truth_file import read_truth
+from matcher.options import method_from
 from matcher.types import Homography, Matches
 
 SHIFT = np.array([[1.0, 0, 12], [0, 1, 7], [0, 0, 1]])
@@ -394,3 +395,11 @@ def test_the_truth_of_a_pair_is_read_from_a_matrix_or_a_manifest(tmp_path):
     (tmp_path / "bad.npy").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="bad.npy is no array"):
         read_truth(tmp_path / "bad.npy", "a.png", "b.png")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("true", True), ("False", False), ("false", False), ("3", 3), ("aliked", "aliked")],
+)
+def test_values_of_options_are_read_as_written(text, value) -> None:
+    assert method_from(f"loftr:turns={text}") == ("loftr", {"turns": value})
