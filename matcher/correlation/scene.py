@@ -191,8 +191,7 @@ class Scene:
             last = min(first + step, plan.half)
             left, right = (tiles[:, row, first + s : last + s] for s in (0, plan.half))
             pairs = torch.complex(left, right)  # (C, pairs, Ny, Nx)
-            values = torch.view_as_real(pairs).transpose(0, 1).flatten(1)
-            power = torch.linalg.vector_norm(values, dim=1)
+            power = torch.linalg.vector_norm(torch.view_as_real(pairs), dim=(0, 2, 3, 4))
             power /= math.sqrt(math.prod(plan.tile))
             yield _Chunk(row, first, torch.fft.fft2(pairs), power.tolist())
 

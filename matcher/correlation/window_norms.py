@@ -18,7 +18,6 @@ from torch import Tensor
 from matcher.extras import require
 
 _BAND = 1 << 16  # values summed at once: fits the cache
-_WORTH_THREADS = 1 << 20  # sums from which on they take longer than to start two threads
 # share of a window's power about the centre that its energy must exceed for an error of 1e-5 in the
 # score: sums rounded to float32 err by some 4 units in the last place, and an error counts half
 _ROUGH = 4 * 2.0**-24 / 1e-5
@@ -52,8 +51,7 @@ def _fill_quickly(
     cv2 = _opencv()
     if cv2 is None or values.dtype == torch.float64:
         return [(0, len(norms))]
-    planes = values.numpy().astype(np.float32)
-    planes -= np.float32(centre)
+    planes = (values.float() - centre).numpy()
     sums = np.empty((2, *planes.shape), np.float32)
     how = {"anchor": (0, 0), "normalize": False, "borderType": cv2.BORDER_REPLICATE}
 
@@ -63,11 +61,8 @@ def _fill_quickly(
         for plane, target in zip(planes, sums[squared], strict=True):
             box(plane, cv2.CV_32F, size[::-1], target, **how)
 
-    if sums.size < _WORTH_THREADS or torch.get_num_threads() == 1:
-        list(map(add, range(2)))
-    else:
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(add, range(2)))
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(add, range(2)))
     windows = torch.from_numpy(sums)[..., : norms.shape[0], : norms.shape[1]]
     rows = max(1, 4 * _BAND // planes[:, 0].size)
     rough = []
