@@ -147,26 +147,22 @@ class Scene:
         The rounding of a product spreads evenly over its tile: its root mean square is about the
         precision times that of the product, at most the filter's peak times that of the tile.
         """
-        power = torch.zeros(plan.grid)
+        rough: list[int] = []
+        roughness = _ROUNDING / _TOLERANCE * float(filters.abs().max())
         for chunk in self._chunks(plan):
             products = torch.fft.ifft2(sum_channels(chunk.spectra * filters[:, None]))
-            planes = torch.view_as_real(products)  # (pairs, Ny, Nx, 2)
+            planes = torch.view_as_real(products)
             for pair, plane in itertools.product(range(len(planes)), range(2)):
-                column = chunk.column + pair + plane * plan.half
-                if column < plan.grid[1]:
-                    power[chunk.row, column] = chunk.power[pair]
-                    place = plan.outputs(chunk.row * plan.grid[1] + column, scores.shape)
-                    norm, target = norms[place], scores[place]
-                    sums = planes[pair, : norm.shape[0], : norm.shape[1], plane]
-                    torch.mul(sums, norm, out=target)
-        power *= _ROUNDING / _TOLERANCE * float(torch.view_as_real(filters).norm(dim=-1).max())
-        if float(power.max() * norms.max()) <= 1:
-            return []
-        return [
-            index
-            for index, share in enumerate(power.flatten().tolist())
-            if share * float(norms[plan.outputs(index, scores.shape)].max()) > 1
-        ]
+                index = chunk.first + pair + plane * plan.pairs
+                if index >= plan.count:
+                    continue
+                place = plan.outputs(index, scores.shape)
+                norm, target = norms[place], scores[place]
+                sums = planes[pair, : norm.shape[0], : norm.shape[1], plane]
+                torch.mul(sums, norm, out=target)
+                if roughness * chunk.power[pair] * float(norm.max()) > 1:
+                    rough.append(index)
+        return rough
 
     def _chunks(self, plan: Plan) -> Iterable[_Chunk]:
         """Transform the tiles, some at a time; from the second template on they are kept."""
@@ -179,21 +175,21 @@ class Scene:
         return self._transform(plan)
 
     def _transform(self, plan: Plan) -> Iterator[_Chunk]:
-        """Transform the tiles of each row in pairs: one from its left half, one from its right."""
-        (rows, columns), (height, width) = self.size, plan.covered
-        whole = torch.from_numpy(np.zeros((len(self.values), height, width), np.float32))
-        precise = torch.promote_types(self.values.dtype, torch.float32)
-        torch.sub(self.values.to(precise), self.centre, out=whole[:, :rows, :columns])
-        tiles = whole.unfold(1, plan.tile[0], plan.step[0]).unfold(2, plan.tile[1], plan.step[1])
         step = max(1, _CHUNK // (len(self.values) * math.prod(plan.tile)))
-        starts = range(0, plan.half, step)
-        for row, first in itertools.product(range(plan.grid[0]), starts):
-            last = min(first + step, plan.half)
-            left, right = (tiles[:, row, first + s : last + s] for s in (0, plan.half))
-            pairs = torch.complex(left, right)  # (C, pairs, Ny, Nx)
-            power = torch.linalg.vector_norm(torch.view_as_real(pairs), dim=(0, 2, 3, 4))
+        precise = torch.promote_types(self.values.dtype, torch.float32)
+        for first in range(0, plan.pairs, step):
+            count = min(step, plan.pairs - first)
+            pairs = torch.zeros(len(self.values), count, *plan.tile, dtype=torch.complex64)
+            planes = torch.view_as_real(pairs)
+            for pair, plane in itertools.product(range(count), range(2)):
+                index = first + pair + plane * plan.pairs
+                part = self.values[(slice(None), *plan.inputs(index))]
+                place = planes[:, pair, : part.shape[1], : part.shape[2], plane]
+                if index < plan.count:
+                    place.copy_(part.to(precise) - self.centre)
+            power = torch.linalg.vector_norm(planes.transpose(0, 1).flatten(1), dim=1)
             power /= math.sqrt(math.prod(plan.tile))
-            yield _Chunk(row, first, torch.fft.fft2(pairs), power.tolist())
+            yield _Chunk(first, torch.fft.fft2(pairs), power.tolist())
 
     def _tile(self, plan: Plan, index: int) -> Tensor:
         """Return a tile's (C, ny, nx) deviations in float64."""
@@ -221,17 +217,15 @@ class Scene:
 
 @dataclass(frozen=True, eq=False)
 class _Chunk:
-    """Transforms of some pairs of tiles: one of the row's left half real, one of its right imaginary.
+    """Transforms of some pairs of tiles: tile i is real, tile i + all pairs imaginary.
 
     Attributes:
-        row: Of the tiles.
-        column: Of the first pair's left tile.
+        first: Number of the first pair.
         spectra: (C, pairs, Ny, Nx) complex64.
         power: Root mean square of each pair.
     """
 
-    row: int
-    column: int
+    first: int
     spectra: Tensor
     power: list[float]
 
