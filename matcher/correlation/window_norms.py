@@ -1,21 +1,13 @@
-"""Compute the norm of every window of a scene about the window's own mean.
-
-Where OpenCV is installed and float32 precise enough, its box filters sum; else sums run down the columns.
-"""
+"""Compute the norm of every window of a scene about the window's own mean."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-
-from matcher.extras import require
 
 _BAND = 1 << 16  # values summed at once: fits the cache
 # share of a window's power about the centre that its energy must exceed for an error of 1e-5 in the
@@ -37,50 +29,9 @@ def inverse_norms(values: Tensor, centre: float, size: tuple[int, int]) -> Tenso
     """
     (_, height, width), (h, w) = values.shape, size
     norms = empty(height - h + 1, width - w + 1)
-    for start, stop in _fill_quickly(norms, values, centre, size):
-        for top, windows in _window_sums(values[:, start : stop + h - 1], centre, size):
-            place = norms[start + top : start + top + windows.shape[2]]
-            torch.rsqrt(_energies(windows, h * w), out=place)
+    for top, windows in _window_sums(values, centre, size):
+        torch.rsqrt(_energies(windows, h * w), out=norms[top : top + len(windows)])
     return norms
-
-
-def _fill_quickly(
-    norms: Tensor, values: Tensor, centre: float, size: tuple[int, int]
-) -> list[tuple[int, int]]:
-    """Fill in what OpenCV's box filters are precise enough for; return (first, last + 1) other rows."""
-    cv2 = _opencv()
-    if cv2 is None or values.dtype == torch.float64:
-        return [(0, len(norms))]
-    planes = (values.float() - centre).numpy()
-    sums = np.empty((2, *planes.shape), np.float32)
-    how = {"anchor": (0, 0), "normalize": False, "borderType": cv2.BORDER_REPLICATE}
-
-    def add(squared: int) -> None:
-        """Sum deviations, or their squares, over the windows."""
-        box = cv2.sqrBoxFilter if squared else cv2.boxFilter
-        for plane, target in zip(planes, sums[squared], strict=True):
-            box(plane, cv2.CV_32F, size[::-1], target, **how)
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(add, range(2)))
-    windows = torch.from_numpy(sums)[..., : norms.shape[0], : norms.shape[1]]
-    rows = max(1, 4 * _BAND // planes[:, 0].size)
-    rough = []
-    for top in range(0, len(norms), rows):
-        energy = _single(windows[:, :, top : top + rows], math.prod(size))
-        if energy is None:
-            rough.append((top, min(top + rows, len(norms))))
-        else:
-            torch.rsqrt(energy, out=norms[top : top + rows])
-    return rough
-
-
-def _opencv() -> Any:
-    """Return OpenCV, or None where it is not installed."""
-    try:
-        return require("cv2", "a box filter")
-    except ImportError:
-        return None
 
 
 def empty(height: int, width: int) -> Tensor:
@@ -92,30 +43,19 @@ def _energies(windows: Tensor, count: int) -> Tensor:
     """Sum squares about every window's mean, over all channels.
 
     Args:
-        windows: (2, C, rows, columns) sums of deviations from the centre, and of their squares.
+        windows: (rows, 2, C, columns) sums of deviations from the centre, and of their squares.
         count: Pixels of a window.
 
     Returns:
         (rows, columns), float32 where that is precise, else float64; infinite for flat windows.
     """
-    energy = _single(windows, count)
-    if energy is None:
-        energy, squares = _moments(windows.double(), count)
-        energy.masked_fill_(energy <= _FLAT * squares, torch.inf)
-    return energy
-
-
-def _single(windows: Tensor, count: int) -> Tensor | None:
-    """Compute energies in float32; None where that is not precise."""
-    energy, squares = _moments(windows.float(), count)
-    return energy if energy.min() > _ROUGH * squares.max() else None
-
-
-def _moments(windows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the sums of squares about the means and about the centre."""
-    sums, squares = windows
-    energy = torch.addcmul(squares, sums, sums, value=-1 / count)
-    return sum_channels(energy), sum_channels(squares)
+    for dtype, share in ((torch.float32, _ROUGH), (torch.float64, _FLAT)):
+        sums, squares = windows.to(dtype).unbind(1)
+        energy = sum_channels(torch.addcmul(squares, sums, sums, value=-1 / count), 1)
+        squares = sum_channels(squares, 1)
+        if energy.min() > share * squares.max():
+            return energy
+    return energy.masked_fill_(energy <= _FLAT * squares, torch.inf)
 
 
 def _window_sums(
@@ -127,7 +67,7 @@ def _window_sums(
     running sums across them are sums of windows. In int32 all may wrap round on the way.
 
     Yields:
-        Number of the first row, and (2, C, rows, W - w + 1) sums; later ones overwrite the memory.
+        Number of the first row, and (rows, 2, C, W - w + 1) sums; later ones overwrite the memory.
     """
     (channels, height, width), (h, w) = values.shape, size
     dtype = _sum_dtype(values, centre, h * w)
@@ -150,7 +90,7 @@ def _window_sums(
         torch.cumsum(columns[1:], -1, dtype=dtype, out=running[..., 1:])
         torch.sub(running[..., w:], running[..., :-w], out=sums)
         if first < count:
-            yield top - h + 1 + first, sums[first:count].permute(1, 2, 0, 3)
+            yield top - h + 1 + first, sums[first:count]
         columns[0] = columns[count]
 
 
@@ -167,6 +107,6 @@ def _sum_dtype(values: Tensor, centre: float, count: int) -> torch.dtype:
     return torch.int32 if centre.is_integer() and fits else torch.float64
 
 
-def sum_channels(values: Tensor) -> Tensor:
-    """Sum over the first axis; a single channel is not copied."""
-    return values[0] if len(values) == 1 else values.sum(0)
+def sum_channels(values: Tensor, axis: int = 0) -> Tensor:
+    """Sum over an axis; a single channel is not copied."""
+    return values.select(axis, 0) if values.shape[axis] == 1 else values.sum(axis)
