@@ -93,7 +93,7 @@ def test_a_precision_that_there_is_not_is_refused() -> None:
         choose_precision("half", CPU)
 
 
-def test_no_module_assumes_a_device_or_copies_without_waiting() -> None:  # ATT-13, DEV-01
+def test_no_module_assumes_a_device_or_copies_without_waiting() -> None:  # ATT-13, DEV-01, DEV-02
     for path in Path(matcher.__file__).parent.rglob("*.py"):
         text = path.read_text("utf-8")
         for word in (".cuda()", 'autocast("', "non_blocking", '.to("cuda', 'device="cuda'):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from matcher.geometry.verification import verify
 from matcher.types import Matches
 
 METHODS = ("ncc", "superglue", "loftr")
+STATM = Path("/proc/self/statm")
 SIZES = ((1, 1), (1, 300), (300, 1), (2, 3), (3, 400), (8, 8))
 
 
@@ -183,3 +186,19 @@ def test_every_set_of_points_gets_a_verdict_and_distances():
         assert verdict.reason
         assert np.isfinite(geometry.symmetric_distance(kept, kept, fundamental)).all()
         assert 0 <= geometry.covered_area(kept, (100, 100)) <= 1
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="reads the resident set from /proc")
+def test_memory_stays_flat_over_pairs_of_changing_sizes(method, texture):  # PRF-03
+    def resident() -> int:
+        gc.collect()
+        return int(STATM.read_text().split()[1])
+
+    sizes = [(90 + 7 * (step % 5), 120 - 5 * (step % 7)) for step in range(105)]
+    for step, size in enumerate(sizes):
+        picture = texture(*size, seed=step)
+        matcher.match(method, picture, np.roll(picture, 3, axis=1))
+        if step == 35:  # every size has been seen
+            before = resident()
+
+    assert resident() < 1.05 * before
