@@ -93,7 +93,7 @@ class XFeat(nn.Module):
     def features(self, image: Tensor) -> Tensor:
         """Compute the (B, 64, H/8, W/8) feature map alone."""
         # One channel is in either memory order; named channels last, it is computed in that one.
-        image = image.flatten(1).unflatten(1, (*image.shape[2:], 1)).movedim(3, 1)
+        image = image.squeeze(1).unsqueeze(3).movedim(3, 1)
         quarter = self.block2(self.block1(image) + self.skip1(image))
         eighth = self.block3(quarter)
         sixteenth = self.block4(eighth)
