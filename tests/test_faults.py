@@ -309,6 +309,15 @@ def test_a_line_of_which_the_disk_took_half_is_an_error_and_runs_again(
     assert read_evaluation(tmp_path / "out").records == found.records
 
 
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C as in a terminal: processes in the background are started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_with_130_and_a_rerun_goes_on(pairs, tmp_path, monkeypatch, capsys):
     listed = pairs[0].image0.parent / "pairs.txt"
     listed.write_text("0.png 1.png\n0.png 2.png\n1.png 2.png\n")
