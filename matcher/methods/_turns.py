@@ -18,9 +18,7 @@ from matcher.methods._tries import best_verified
 from matcher.quarter_turns import turned, turned_back
 from matcher.types import Description, Image, Mask, Matcher, Matches, Places, Points, ScoreMap
 
-ENOUGH = (
-    30  # verified inliers with which a pair needs no turning, and without which no turn is believed
-)
+ENOUGH = 30  # verified inliers: a pair with them needs no turning, a turn without is not believed
 
 
 class Turned:
@@ -38,7 +36,8 @@ class Turned:
 
     def match(self, pairs: Sequence[tuple[Description, Description]]) -> list[Matches]:
         """Match every pair the way up of image 1 that gives most verified inliers."""
-        return [self._best(*pair)[1] for pair in pairs]
+        given = self.method.match(pairs)  # all at once: most need no more
+        return [self._best(*pair, found)[1] for pair, found in zip(pairs, given, strict=True)]
 
     def match_points(self, pair: tuple[Description, Description], points0: Points) -> Places:
         """Find points of the caller's own in image 1, the way up that matches best.
@@ -46,7 +45,7 @@ class Turned:
         Raises:
             ValueError: The wrapped method matches only points that it finds itself.
         """
-        turns, _ = self._best(*pair)
+        turns, _ = self._best(*pair, self.method.match([pair])[0])
         places = ask(self.method, (pair[0], self._view(pair[1], turns)), points0)
         return replace(places, points1=turned_back(places.points1, turns, pair[1].size))
 
@@ -56,16 +55,19 @@ class Turned:
         """Score with the wrapped method, both images as given."""
         return self.method.score_map(pair, point0)
 
-    def _best(self, description0: Description, description1: Description) -> tuple[int, Matches]:
+    def _best(
+        self, description0: Description, description1: Description, given: Matches
+    ) -> tuple[int, Matches]:
         """Choose the quarter turns of image 1."""
-        tries = self._tries(description0, description1)
+        tries = self._tries(description0, description1, given)
         return best_verified(tries, description0.size, description1.size, ENOUGH, least=ENOUGH)
 
     def _tries(
-        self, description0: Description, description1: Description
+        self, description0: Description, description1: Description, given: Matches
     ) -> Iterator[tuple[int, Matches]]:
-        """Match with image 1 as given, then turned."""
-        for turns in range(4):
+        """Give the matches with image 1 as given, then match it turned."""
+        yield 0, given
+        for turns in range(1, 4):
             found = self.method.match([(description0, self._view(description1, turns))])[0]
             yield turns, _as_given(found, turns, description1.size)
 
