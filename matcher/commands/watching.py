@@ -59,8 +59,7 @@ def watch(
         lens = [float(word) for word in distortion.split(",") if word]
         camera = Camera(np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), lens)
     with terminal.working(f"loading {method}"):
-        fields = {"refine": False, "turns": False, **fields_from(option)}
-        made = matching.create(method, device=device, **fields)
+        made = matching.create(method, device=device, **fields_from(option))
     tracker = Tracker(made, Options(budget_ms=budget), camera=camera)
     counts: Counter[str] = Counter()
     seconds = []
