@@ -12,6 +12,7 @@ import typer
 
 from matcher import methods
 
+FINDER = "find"  # `matcher.find`, where templates are searched
 DEFAULT_METHODS = "ncc,superglue,loftr"  # those that need no optional package
 
 
@@ -37,12 +38,20 @@ def check_label(label: str) -> str:
 
 def _check_methods(names: str) -> str:
     """Check a comma-separated list."""
+    return ",".join(check_label(name) for name in _listed(names))
+
+
+def _check_measured(names: str) -> str:
+    """Check a comma-separated list that may have the template finder too."""
+    listed = _listed(names)
+    return ",".join(n if n.partition(":")[0] == FINDER else check_label(n) for n in listed)
+
+
+def _listed(names: str) -> list[str]:
     listed = [name.strip() for name in names.split(",") if name.strip()]
     if not listed:
         raise typer.BadParameter(f"no methods; there are {', '.join(methods.names())}")
-    for name in listed:
-        check_label(name)
-    return ",".join(listed)
+    return listed
 
 
 def _check_ending(*allowed: str) -> Callable[[Path | None], Path | None]:
@@ -75,6 +84,15 @@ Methods = Annotated[
         "-m",
         callback=_check_methods,
         help="Names with commas between; NAME:option=value too.",
+    ),
+]
+Measured = Annotated[
+    str,
+    typer.Option(
+        "--methods",
+        "-m",
+        callback=_check_measured,
+        help="Names with commas between; NAME:option=value too; find for `matcher find`.",
     ),
 ]
 Turns = Annotated[

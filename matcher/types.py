@@ -259,6 +259,24 @@ class Homography:
 
 
 @dataclass(frozen=True, eq=False)
+class Placed(Homography):
+    """Truth of a template, image 0, in a scene, image 1: a similarity, whose place, turn and size are what counts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Truth of a few spots that somebody marked in both images; nothing is known of all others.
+
+    Attributes:
+        points0: (N, 2) float32 pixels of image 0.
+        points1: (N, 2) float32 pixels of image 1; equal rows show the same spot.
+    """
+
+    points0: Points
+    points1: Points
+
+
+@dataclass(frozen=True, eq=False)
 class TwoView:
     """Truth of two calibrated views: x1 = rotation @ x0 + translation in camera frames.
 
@@ -300,7 +318,7 @@ class Unrelated:
     """Truth of two pictures of different scenes: every match is wrong."""
 
 
-Truth: TypeAlias = Homography | TwoView | TwoViewDepth | DenseMap | Unrelated
+Truth: TypeAlias = Homography | Placed | Labelled | TwoView | TwoViewDepth | DenseMap | Unrelated
 
 
 @dataclass(frozen=True, eq=False)

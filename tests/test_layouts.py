@@ -10,7 +10,7 @@ from PIL import Image as PilImage
 
 from matcher import datasets
 from matcher.evaluation import benchmarks, protocols
-from matcher.types import Homography, TwoView, TwoViewDepth
+from matcher.types import Homography, Labelled, TwoView, TwoViewDepth
 
 CAMERA = np.array([[50.0, 0, 20], [0, 50, 15], [0, 0, 1]])
 SHIFT = np.array([[1.0, 0, 3], [0, 1, 0], [0, 0, 1]])
@@ -110,6 +110,44 @@ def test_evd_is_read(tmp_path):
 
     assert isinstance(pair.truth, Homography)
     assert pair.image1 == (tmp_path / "2" / "adam.png").resolve()
+
+
+def wxbs(root):
+    rows = [[10, 20, 12, 21.5], [3, 4, 5, 6]]
+    for inner, ending in (("WGABS/one", "png"), ("WGBS/two", "jpg"), ("WGABS/petrzin", "png")):
+        for name in ("01", "02"):
+            picture(root / inner / f"{name}.{ending}")
+        numbers(root / inner / "corrs.txt", rows)
+
+
+def test_wxbs_is_read_without_the_pairs_that_thresholds_are_chosen_on(tmp_path):
+    wxbs(tmp_path)
+
+    pairs = datasets.load_layout("wxbs", tmp_path, skip=["petrzin"])
+
+    assert [(pair.name, pair.group) for pair in pairs] == [
+        ("WGABS/one", "WGABS"),
+        ("WGBS/two", "WGBS"),
+    ]
+    assert pairs[1].image1.name == "02.jpg"
+    assert isinstance(pairs[0].truth, Labelled)
+    np.testing.assert_array_equal(pairs[0].truth.points1, [[12, 21.5], [5, 6]])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 2 3", "corrs.txt must have rows of four numbers"),
+        ("1 2 3 x", "corrs.txt must have rows of four numbers"),
+        ("", "points1 must have a row for each of 0 points0, at least one"),
+    ],
+)
+def test_labelled_points_must_be_there(tmp_path, text, message):
+    wxbs(tmp_path)
+    (tmp_path / "WGABS" / "one" / "corrs.txt").write_text(text)
+
+    with pytest.raises(ValueError, match=message):
+        datasets.load_layout("wxbs", tmp_path)
 
 
 def megadepth(root, **changes):
@@ -292,7 +330,7 @@ def test_every_protocol_is_whole_and_says_what_it_is(name):
 
     assert found.version >= 1
     assert str(found).startswith(f"{name}, version {found.version}: {found.title}")
-    assert found.layout in (*datasets.LAYOUTS, "list")
+    assert found.layout in (*datasets.LAYOUTS, "list", "manifest")
     assert found.obtain or found.layout in datasets.LAYOUTS
     assert found.source
 

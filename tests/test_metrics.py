@@ -12,7 +12,15 @@ from matcher.evaluation import calibration, metrics
 from matcher.evaluation.truth import reprojection_errors, squared_epipolar_errors, true_places
 from matcher.geometry import cameras
 from matcher.geometry.two_view import Pose
-from matcher.types import DenseMap, Homography, Matches, TwoView, TwoViewDepth, Unrelated
+from matcher.types import (
+    DenseMap,
+    Homography,
+    Labelled,
+    Matches,
+    TwoView,
+    TwoViewDepth,
+    Unrelated,
+)
 
 INTRINSICS = np.array([[500.0, 0, 319.5], [0, 500, 239.5], [0, 0, 1]])
 OFFSET = np.array([3.0, 4.0])
@@ -412,3 +420,43 @@ def test_calibration_refuses_what_are_no_scores():
         calibration.reliability([-1, 0.5], [True, False])
     with pytest.raises(ValueError, match="scores has 2 rows, correct has 1"):
         calibration.average_precision([0.1, 0.5], [True])
+
+
+SIDEWAYS = np.array([[0.0, 0, 0], [0, 0, -1], [0, 1, 0]])  # of a camera that moved along x
+
+
+def test_labelled_points_agree_by_the_published_measure():
+    """The example of the published package: both distances are the difference of the rows."""
+    points0 = np.stack([np.arange(5.0), np.arange(5.0)], axis=1)
+    points1 = np.array([[0, 0], [1, 1.1], [2, 3], [2.5, 2], [4.1, 6]])
+    truth = Labelled(points0, points1)
+
+    errors = metrics.labelled_errors(SIDEWAYS, truth)
+
+    np.testing.assert_allclose(errors, np.sqrt(2) * np.array([0, 0.1, 1, 1, 2]), atol=1e-9)
+    shares = metrics.labelled_shares(SIDEWAYS, truth, (0.0, 1.0, 2.0, 3.0))
+    np.testing.assert_allclose(shares, [0.2, 0.4, 0.8, 1.0])
+    assert (metrics.labelled_shares(None, truth, (0.0, 19.0)) == 0).all()
+
+
+def test_labelled_points_are_measured_as_an_independent_implementation_does():
+    epipolar = pytest.importorskip("kornia.geometry.epipolar")
+    torch = pytest.importorskip("torch")
+    generator = np.random.default_rng(3)
+    for _ in range(50):
+        fundamental = generator.normal(size=(3, 3))
+        points = generator.uniform(0, 500, (2, 12, 2))
+
+        errors = metrics.labelled_errors(fundamental, Labelled(points[0], points[1]))
+
+        both = [torch.from_numpy(each)[None] for each in points]
+        theirs = epipolar.symmetrical_epipolar_distance(
+            *both, torch.from_numpy(fundamental)[None], squared=False, eps=0.0
+        )
+        np.testing.assert_allclose(errors, theirs[0].numpy(), rtol=1e-9)
+
+
+def test_a_point_without_an_epipolar_line_is_wrong_without_end():
+    assert metrics.labelled_errors(
+        np.zeros((3, 3)), Labelled(np.ones((1, 2)), np.ones((1, 2)))
+    ) == [INF]

@@ -18,7 +18,7 @@ from matcher.evaluation.solvers import fit
 from matcher.evaluation.truth import true_places
 from matcher.geometry.cameras import transfer
 from matcher.geometry.fits import Reason
-from matcher.types import Homography, Matches, Pair, TwoView, TwoViewDepth
+from matcher.types import Homography, Labelled, Matches, Pair, TwoView, TwoViewDepth
 
 CAMERA0 = np.array([[500.0, 0, 320], [0, 520, 240], [0, 0, 1]])
 CAMERA1 = np.array([[600.0, 0, 300], [0, 600, 250], [0, 0, 1]])
@@ -89,6 +89,46 @@ def test_opencvs_pose_is_that_of_a_direct_call_to_it():
     _, rotation, translation, _ = cv2.recoverPose(essential, *planes, np.eye(3), 1e9, mask=mask)
     np.testing.assert_allclose(found.model.rotation, rotation, atol=1e-6)
     np.testing.assert_allclose(found.model.translation, translation[:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("solver", ["judged", "opencv", "poselib"])
+def test_labelled_points_agree_with_the_geometry_of_good_matches(solver):  # of labelled truth
+    if solver == "opencv":
+        pytest.importorskip("cv2")
+    marked = matches_of(VIEWS, 30, 0, 0, seed=8)
+    truth = Labelled(marked.points0, marked.points1)
+
+    found = fit(matches_of(VIEWS, seed=4), truth, Settings(solver=solver), 1.0, 0)
+
+    assert found.success
+    assert metrics.labelled_shares(found.model, truth, (3.0,))[0] > 0.9
+
+
+def test_labelled_pairs_are_measured_in_either_frame_and_failures_count(tmp_path, texture):
+    for name in "ab":
+        PilImage.fromarray(texture(480, 640)).save(tmp_path / f"{name}.png")
+    marked = matches_of(VIEWS, 30, 0, 0, seed=8)
+    truth = Labelled(marked.points0, marked.points1)
+    pair = Pair("one", tmp_path / "a.png", tmp_path / "b.png", truth, "g")
+    good = matches_of(VIEWS, 300, 0.2, 0.1)
+
+    def ours(image0, image1):
+        scale = image0.shape[0] / 480
+        return [(each + 0.5) * scale - 0.5 for each in (good.points0, good.points1)]
+
+    for measure in ("original", "resized"):
+        rules = Settings(long_side=320, measure=measure, solver="poselib", repeats=2)
+        score = evaluate({"m": ours}, [pair], rules).records[0].score
+
+        assert score.precision == ()
+        assert len(score.errors[0]) == 2
+        assert score.errors[0][0] < 1
+        assert len(score.labelled) == 20
+        assert score.labelled[3] > 0.9
+        assert score.labelled[0] < 0.1
+    (failed,) = evaluate({"m": lambda a, b: 1 / 0}, [pair], Settings(repeats=2)).records
+    assert failed.score.labelled == (0,) * 20
+    assert failed.score.errors == ((np.inf, np.inf),)
 
 
 @pytest.mark.parametrize("solver", ["opencv", "poselib"])

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from matcher import terminal
 from matcher.commands.building import build
-from matcher.options import DEFAULT_METHODS, Device, Methods, RefineChoice
+from matcher.options import (
+    DEFAULT_METHODS,
+    FINDER,
+    Device,
+    Measured,
+    RefineChoice,
+    method_from,
+)
+
+if TYPE_CHECKING:
+    from matcher.evaluation.benchmarks import Benchmark
+    from matcher.evaluation.session import Method
 
 
 def evaluate_methods(
@@ -17,7 +28,7 @@ def evaluate_methods(
         str,
         typer.Argument(help="sample, synthetic, a protocol, or a list of pairs: .json .toml .txt."),
     ],
-    methods_: Methods = DEFAULT_METHODS,
+    methods_: Measured = DEFAULT_METHODS,
     refine: Annotated[RefineChoice, typer.Option(help="Score matches refined.")] = RefineChoice.ON,
     root: Annotated[
         Path | None, typer.Option(file_okay=False, help="Folder of the benchmark's data.")
@@ -42,7 +53,7 @@ def evaluate_methods(
     chosen = benchmarks.find(
         benchmark, root, partial=partial, long_side=resize, repeats=repeats
     ).refined(refine.value)
-    made = build(methods_, device, turns=chosen.turns, keypoints=chosen.keypoints)
+    made = _made(methods_, device, chosen)
     with terminal.bar("evaluating") as advance:
         evaluation = runner.evaluate(
             made,
@@ -64,6 +75,20 @@ def evaluate_methods(
     count = f"{len(chosen.pairs)} pairs, {len(made)} methods, {len(failed)} failed"
     terminal.finish(count, written)
     raise typer.Exit(bool(failed))
+
+
+def _made(names: str, device: str, chosen: Benchmark) -> dict[str, Method]:
+    """Make the methods by label, and the template finder where it is named."""
+    from matcher.evaluation.searching import TemplateFinder
+
+    made: dict[str, Method] = {}
+    for label in names.split(","):
+        name, fields = method_from(label)
+        if name == FINDER:
+            made[label] = TemplateFinder(**fields)
+        else:
+            made |= build(label, device, turns=chosen.turns, keypoints=chosen.keypoints)
+    return made
 
 
 def write_report(

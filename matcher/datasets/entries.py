@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from matcher import images
 from matcher.datasets.fingerprints import image_size
 from matcher.reading import read_npy
+from matcher.templates.poses import Pose
 from matcher.types import (
     DenseMap,
     Floats,
     Homography,
+    Labelled,
     Matrix,
     Pair,
+    Placed,
     Truth,
     TwoView,
     TwoViewDepth,
@@ -29,6 +32,8 @@ _POSE = {"K0", "K1", "R_0to1", "t_0to1"}
 _KEYS_OF = {
     "homography": {"H_0to1"},
     "template": {"H_0to1"},
+    "placed": {"x", "y", "angle_degrees", "scale"},
+    "labelled": {"points0", "points1"},
     "pose": _POSE,
     "depth": {*_POSE, "depth0", "depth1"},
     "disparity": {"disparity0"},
@@ -100,12 +105,15 @@ class Entry:
         return path
 
     def matrix(self, key: str, shape: tuple[int, ...]) -> Matrix:
-        """Read finite numbers of a shape."""
+        """Read finite numbers of a shape; -1 stands for any length."""
         try:
             matrix = np.array(self.values[key], np.float64)
         except (TypeError, ValueError, OverflowError) as error:
             raise self.error(key, "must be numbers") from error
-        if matrix.shape != shape or not np.isfinite(matrix).all():
+        right = matrix.ndim == len(shape) and all(
+            wanted in (-1, length) for wanted, length in zip(shape, matrix.shape, strict=True)
+        )
+        if not right or not np.isfinite(matrix).all():
             raise self.error(key, f"must be {shape} finite numbers, not {matrix.shape}")
         return matrix
 
@@ -206,6 +214,10 @@ def _truth(entry: Entry, sizes: Sequence[tuple[int, int]]) -> Truth | None:
         return Unrelated() if kind == "unrelated" else None
     if kind == "disparity":
         return _dense_map(entry)
+    if kind == "placed":
+        return _placed(entry, sizes[0])
+    if kind == "labelled":
+        return _labelled(entry)
     if kind in ("pose", "depth"):
         views = _two_view(entry, sizes)
         return views if kind == "pose" else _with_depth(entry, sizes, views)
@@ -213,6 +225,31 @@ def _truth(entry: Entry, sizes: Sequence[tuple[int, int]]) -> Truth | None:
     if abs(np.linalg.det(matrix)) < 1e-12:
         raise entry.error("H_0to1", "is singular")
     return Homography(matrix)
+
+
+def _placed(entry: Entry, size0: tuple[int, int]) -> Placed:
+    """Read where the middle of a template of (width, height) lies in the scene, and how."""
+    x, y, angle, scale = (
+        float(entry.matrix(key, ())) for key in ("x", "y", "angle_degrees", "scale")
+    )
+    if scale <= 0:
+        raise entry.error("scale", f"must be positive, not {scale:g}")
+    pose = Pose(x, y, angle, scale)
+    matrix = np.eye(3)
+    matrix[:2, :2] = pose.scene_from_template
+    middle = (np.array(size0) - 1) / 2
+    matrix[:2, 2] = np.array([x, y]) - matrix[:2, :2] @ middle
+    return Placed(matrix)
+
+
+def _labelled(entry: Entry) -> Labelled:
+    """Read marked points, one row each in both images."""
+    points0, points1 = (entry.matrix(f"points{index}", (-1, 2)) for index in (0, 1))
+    if len(points0) != len(points1) or not len(points0):
+        raise entry.error(
+            "points1", f"must have a row for each of {len(points0)} points0, at least one"
+        )
+    return Labelled(points0.astype(np.float32), points1.astype(np.float32))
 
 
 def _two_view(entry: Entry, sizes: Sequence[tuple[int, int]]) -> TwoView:

@@ -9,7 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 from matcher.datasets.entries import Entry, pairs_of
+from matcher.datasets.labelled import wxbs
 from matcher.datasets.lists import load_pair_list
+from matcher.datasets.manifest import load_pairs
 from matcher.datasets.planar import evd, hpatches, oxford_affine
 from matcher.datasets.posed import megadepth, scannet, strecha
 from matcher.types import Pair
@@ -63,6 +65,11 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
             "Get the Extreme View Dataset from http://cmp.felk.cvut.cz/wbs: --root is the folder"
             " with 1, 2 and h.",
         ),
+        "wxbs": Layout(
+            wxbs,
+            "Get WxBS_v1.1.zip from http://cmp.felk.cvut.cz/wbs/datasets and unpack it: --root is the"
+            " folder with WGABS, WGALBS and the others.",
+        ),
     }
 )
 
@@ -71,8 +78,8 @@ def load_layout(name: str, root: str | Path, **options: Any) -> list[Pair]:
     """Load a data set in its published layout, checked for completeness.
 
     Args:
-        name: A key of `LAYOUTS`, or "list" for a pair list, with `file` and, relative to the root,
-            `images`.
+        name: A key of `LAYOUTS`; "list" for a pair list, with `file` and, relative to the root,
+            `images`; or "manifest" for a file pairs.json.
         root: Its folder.
         **options: Of the layout.
 
@@ -84,8 +91,10 @@ def load_layout(name: str, root: str | Path, **options: Any) -> list[Pair]:
     root = Path(root)
     if name == "list":
         return _listed(root, **options)
+    if name == "manifest":
+        return load_pairs(root / "pairs.json")
     if name not in LAYOUTS:
-        raise ValueError(f"no layout {name!r}; there are {', '.join([*LAYOUTS, 'list'])}")
+        raise ValueError(f"no layout {name!r}; there are {', '.join([*LAYOUTS, 'list, manifest'])}")
     layout = LAYOUTS[name]
     try:
         if not root.is_dir():

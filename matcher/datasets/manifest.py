@@ -9,6 +9,9 @@ number on what the data set varies; `turns`, [0, 1], are the quarter turns, coun
 which the images are turned to be matched, and the truth is of the files as they are. By type:
 
     homography, template   H_0to1: (3, 3), pixels of image 1 from pixels of image 0 (the template)
+    placed                 x, y, angle_degrees, scale: where the template, image 0, lies in image 1,
+                           as a `matcher.TemplateHit` says it; measured by place, turn and size
+    labelled               points0, points1: (N, 2) pixels of the same spots, marked by hand
     pose                   K0, K1: (3, 3); R_0to1: (3, 3); t_0to1: (3,), of any unit
     depth                  the same with depth0, depth1: .npy or grey pictures, times depth_scale,
                            in the unit of t_0to1
@@ -77,5 +80,12 @@ def _is_table(value: object) -> bool:
 
 def _kind(table: Mapping[str, Any]) -> str:
     """Tell the type of an entry from the truth that it has."""
-    kinds = {"H_0to1": "homography", "depth0": "depth", "K0": "pose", "disparity0": "disparity"}
+    kinds = {
+        "scale": "placed",
+        "points0": "labelled",
+        "H_0to1": "homography",
+        "depth0": "depth",
+        "K0": "pose",
+        "disparity0": "disparity",
+    }
     return next((kind for key, kind in kinds.items() if key in table), "unknown")

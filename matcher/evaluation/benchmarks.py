@@ -47,7 +47,7 @@ def find(
 
     Args:
         name: "sample", "synthetic", the name of a protocol, or the path of a list of pairs.
-        root: Folder of a protocol's data, or where the synthetic pairs lie or shall lie.
+        root: Folder of a protocol's data, or where pairs that are made lie or shall lie.
         partial: Take what is there of a protocol's pairs.
         long_side: At which images are matched, 0 for all as they are; None for 640 pixels. A
             protocol fixes it.
@@ -75,6 +75,10 @@ def find(
 
 
 def _of_protocol(protocol: protocols.Protocol, root: str | Path | None, partial: bool) -> Benchmark:
+    if protocol.layout == "manifest":
+        from matcher.evaluation import synthetic_templates  # noqa: PLC0415  torch, as above
+
+        root = synthetic_templates.template_folder(root)
     if root is None:
         obtain = protocol.obtain or datasets.LAYOUTS[protocol.layout].obtain
         raise ValueError(f"{protocol.name} needs --root, the folder of its data. {obtain}")

@@ -12,6 +12,8 @@ from matcher.evaluation.records import Kind, Record
 from matcher.evaluation.settings import (
     EPIPOLAR_LIMITS,
     HOMOGRAPHY_PIXELS,
+    LABELLED_PIXELS,
+    PLACED_LIMITS,
     POSE_DEGREES,
     PRECISION_PIXELS,
 )
@@ -47,7 +49,7 @@ def _matches(record: Record) -> Sequence[float]:
 
 def _precision_at(index: int) -> Callable[[Record], Sequence[float]]:
     def values(record: Record) -> Sequence[float]:
-        known = record.kind in (Kind.HOMOGRAPHY, Kind.POSE, Kind.DENSE)
+        known = record.kind not in (Kind.UNRELATED, Kind.UNKNOWN)
         return record.score.precision[index : index + 1] if known else []
 
     return values
@@ -85,6 +87,22 @@ def _bias_along(axis: int) -> Callable[[Record], Sequence[float]]:
     return lambda record: record.score.bias[axis : axis + 1]
 
 
+def _found(record: Record) -> Sequence[float]:
+    """Tell whether a template was found: its place, turn and size all within the limits."""
+    near = zip(record.score.placed, PLACED_LIMITS, strict=False)
+    return [float(all(error <= limit for error, limit in near))] if record.score.placed else []
+
+
+def _labelled_at(pixels: float) -> Callable[[Record], Sequence[float]]:
+    index = LABELLED_PIXELS.index(pixels)
+    return lambda record: record.score.labelled[index : index + 1]
+
+
+def _labelled(record: Record) -> Sequence[float]:
+    shares = record.score.labelled
+    return [sum(shares) / len(shares)] if shares else []
+
+
 def _false_accept(record: Record) -> Sequence[float]:
     return [float(bool(record.score.same_place))] if record.kind is Kind.UNRELATED else []
 
@@ -107,6 +125,9 @@ FIGURES = (
         Figure(f"epipolar precision@{limit:g}", mean, _epipolar_at(index))
         for index, limit in enumerate(EPIPOLAR_LIMITS)
     ),
+    Figure("templates found", mean, _found),
+    Figure("labelled points", mean, _labelled),
+    *(Figure(f"labelled points@{pixels:g}", mean, _labelled_at(pixels)) for pixels in (3.0, 10.0)),
     Figure("matching score@3", mean, _matching_score),
     Figure("recall@3", mean, _recall),
     Figure("covered area", mean, _area),

@@ -15,14 +15,14 @@ from numpy.typing import ArrayLike
 from scipy.spatial import KDTree
 
 from matcher.evaluation.truth import reprojection_errors, true_places
-from matcher.geometry.cameras import transfer
+from matcher.geometry.cameras import homogeneous, transfer
 from matcher.geometry.two_view import (
     Pose,
     baseline_error_degrees,
     rotation_error_degrees,
     translation_error_degrees,
 )
-from matcher.types import Homography, Matches, Matrix, Truth, TwoView
+from matcher.types import Homography, Labelled, Matches, Matrix, Truth, TwoView
 
 
 def _pair_errors(errors: ArrayLike) -> Matrix:
@@ -118,6 +118,75 @@ def corner_error(estimated: Matrix | None, truth: Homography, size0: tuple[int, 
     offsets = transfer(estimated, corners) - transfer(truth.pixels1_from_pixels0, corners)
     error = float(np.hypot(offsets[:, 0], offsets[:, 1]).mean())
     return error if np.isfinite(error) else float("inf")
+
+
+def placement_error(
+    estimated: Matrix | None, truth: Homography, size0: tuple[int, int]
+) -> tuple[float, float, float]:
+    """Measure how far the place of a template in a scene is off.
+
+    Args:
+        estimated: (3, 3) scene from template, or None for a failure.
+        truth: The true one.
+        size0: Height and width of the template.
+
+    Returns:
+        Distance of its centres in pixels of the scene; angle between its turns in degrees, 0 to 180;
+        and the factor between its sizes, 1 or more. Infinite for a failure.
+    """
+    if estimated is None:
+        return (float("inf"),) * 3
+    height, width = size0
+    middle = np.array([width - 1, height - 1]) / 2
+    # Both centres, and where a step to the right and one down lead from there.
+    near = middle + np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    found, true = transfer(estimated, near), transfer(truth.pixels1_from_pixels0, near)
+    steps, true_steps = found[1:] - found[0], true[1:] - true[0]
+    turn = np.degrees(np.arctan2(*steps[0, ::-1]) - np.arctan2(*true_steps[0, ::-1]))
+    sizes = np.sqrt(np.abs([np.linalg.det(steps), np.linalg.det(true_steps)]))
+    with np.errstate(divide="ignore"):
+        factor = np.exp(np.abs(np.log(sizes[0]) - np.log(sizes[1])))
+    errors = (float(np.hypot(*(found[0] - true[0]))), abs((turn + 180) % 360 - 180), float(factor))
+    if not np.isfinite(errors).all():
+        return (float("inf"),) * 3
+    return errors[0], float(errors[1]), errors[2]
+
+
+def labelled_errors(estimated: Matrix, truth: Labelled) -> Matrix:
+    """Measure how far labelled points are from the epipolar geometry that was found.
+
+    Args:
+        estimated: (3, 3) with pixel1 @ estimated @ pixel0 = 0.
+        truth: The labelled points.
+
+    Returns:
+        (N,) pixels: the root of the sum of both squared distances to epipolar lines, the symmetric
+        epipolar distance of the WxBS benchmark; infinite where a point has no line.
+    """
+    points0, points1 = homogeneous(truth.points0), homogeneous(truth.points1)
+    lines1, lines0 = points0 @ estimated.T, points1 @ estimated
+    product = np.abs((lines1 * points1).sum(axis=1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distances = [product / np.hypot(lines[:, 0], lines[:, 1]) for lines in (lines0, lines1)]
+    return np.asarray(np.nan_to_num(np.hypot(*distances), nan=np.inf))
+
+
+def labelled_shares(
+    estimated: Matrix | None, truth: Labelled, thresholds: Sequence[float]
+) -> Matrix:
+    """Compute the share of labelled points that agree with the epipolar geometry that was found.
+
+    Arguments are those of `labelled_errors`, with None for a failure, and limits in pixels.
+
+    Returns:
+        (T,) in [0, 1]; an error at the limit counts, as in the published code; 0 for a failure.
+
+    Source: Mishkin, Matas, Perdoch, Lenc, WxBS: Wide Baseline Stereo Generalizations, BMVC 2015.
+    """
+    if estimated is None:
+        return np.zeros(len(thresholds))
+    errors = labelled_errors(estimated, truth)
+    return np.array([(errors <= limit).mean() for limit in thresholds])
 
 
 def in_normalised_frame(error: float, size1: tuple[int, int], shorter_side: int = 480) -> float:

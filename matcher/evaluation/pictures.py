@@ -24,7 +24,7 @@ FOLDER = "pictures"
 
 _MOST = 300  # matches drawn in a picture: more hide the images
 _WIDTH = 960  # pixels of a picture: a report holds dozens
-_UNIT = {Kind.HOMOGRAPHY: "px", Kind.POSE: "°"}
+_UNIT = {Kind.HOMOGRAPHY: "px", Kind.PLACED: "px", Kind.LABELLED: "px", Kind.POSE: "°"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ def extremes(records: Sequence[Record], worst: int = 2, best: int = 1) -> Extrem
 
     Pairs without truth are left out, and unrelated ones that were not taken for the same place.
     """
-    known = [r for r in records if r.score.precision and r.score.same_place is not False]
+    measured = [r for r in records if r.score.precision or r.score.errors]
+    known = [r for r in measured if r.score.same_place is not False]
     ordered = sorted(known, key=_badness)
     return Extremes(tuple(ordered[::-1][:worst]), tuple(ordered[:best]))
 
@@ -98,7 +99,7 @@ def _badness(record: Record) -> tuple[float, float, float]:
     if record.score.same_place:  # of unrelated pictures
         error = float("inf")
     failed = float(record.outcome is not Outcome.OK)
-    return failed, error, -record.score.precision[1]
+    return failed, error, -record.score.precision[1] if record.score.precision else 0.0
 
 
 def _draw(session: Session, pair: Pair, record: Record, path: Path) -> None:

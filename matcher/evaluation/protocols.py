@@ -27,7 +27,7 @@ class Protocol:
         title: What it measures, as a phrase.
         version: Changes with whatever changes figures.
         source: Where the rules come from.
-        layout: Of the data; see `matcher.datasets.load_layout`.
+        layout: Of the data; see `matcher.datasets.load_layout`. "manifest" where they are made.
         settings: How pairs are resized, fitted and counted.
         pairs: Their number in the complete data; 0 where it is not fixed.
         keypoints: Budget of methods that have one; None leaves it to them.

@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from matcher.types import DenseMap, Homography, Truth, TwoView, Unrelated
+from matcher.types import DenseMap, Homography, Labelled, Placed, Truth, TwoView, Unrelated
 
 
 class Outcome(StrEnum):
@@ -31,6 +31,8 @@ class Outcome(StrEnum):
 class Kind(StrEnum):
     """What the truth of a pair lets one measure."""
 
+    PLACED = "template"
+    LABELLED = "labelled points"
     HOMOGRAPHY = "homography"
     POSE = "pose"
     DENSE = "dense"
@@ -41,6 +43,8 @@ class Kind(StrEnum):
     def of(cls, truth: Truth | None) -> Kind:
         """Name the kind of a truth."""
         for kind, truths in (
+            (cls.PLACED, Placed),
+            (cls.LABELLED, Labelled),
             (cls.HOMOGRAPHY, Homography),
             (cls.POSE, TwoView),
             (cls.DENSE, DenseMap),
@@ -61,8 +65,9 @@ class Score:
             truth is known; 0 where there are none (empty without truth).
         inliers: Of the first fit.
         reason: Of the first fit: "ok", or why there is no model.
-        errors: Of the fitted models, by threshold and repeat: corner error in pixels or pose error
-            in degrees; empty where the truth is neither a homography nor a pose.
+        errors: Of the fitted models, by threshold and repeat: corner error in pixels, pose error in
+            degrees, or median epipolar distance of the labelled points in pixels; empty where the
+            truth allows no model.
         same_place: Verdict on the pair, only for unrelated ones, where yes is wrong.
         epipolar: Share of the matches below each of `EPIPOLAR_LIMITS`, for poses only.
         area: Share of image 0 inside the hull of the inliers, in [0, 1].
@@ -72,6 +77,10 @@ class Score:
             None where the method describes no points or the truth has no places.
         by_score: Number of matches whose truth is known, and of those correct within 3 pixels, by
             score: bins of equal width over [0, 1], without the empty ones at the top.
+        placed: How far the template's place is off: pixels of its centre, degrees of its turn, and
+            the factor of its size; only for templates.
+        labelled: Share of the labelled points within each of `LABELLED_PIXELS` of the fitted
+            epipolar geometry, over all repeats; only for those.
     """
 
     matches: int = 0
@@ -85,6 +94,8 @@ class Score:
     bias: tuple[float, ...] = ()
     recall: float | None = None
     by_score: tuple[tuple[int, ...], ...] = ()
+    placed: tuple[float, ...] = ()
+    labelled: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

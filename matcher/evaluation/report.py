@@ -88,7 +88,7 @@ def _ranking(page: Page, figure: str, kind: Kind, words: str) -> str:
     """Rank methods by one figure, beside plots of it against time and of the errors."""
     rows = page.ranked(figure, kind)
     note = f"Share of the {words}, in percent, with its 95 % interval."
-    if kind is not Kind.DENSE:
+    if "AUC" in figure:
         note = (
             f"{figure[0].upper()}{figure[1:]} over {rows[0].pairs} pairs, in percent: 100 where "
             f"every pair has a {words} near zero. Bars show it with its 95 % interval. “Behind” is "

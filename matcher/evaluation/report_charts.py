@@ -6,7 +6,12 @@ from matcher.evaluation import charts, curves
 from matcher.evaluation.records import Kind
 from matcher.evaluation.report_page import Page, card, section
 
-_LIMITS = {Kind.HOMOGRAPHY: (10.0, "corner error, px"), Kind.POSE: (20.0, "pose error, °")}
+_LIMITS = {
+    Kind.HOMOGRAPHY: (10.0, "corner error, px"),
+    Kind.PLACED: (10.0, "corner error, px"),
+    Kind.LABELLED: (20.0, "median epipolar distance of the labelled points, px"),
+    Kind.POSE: (20.0, "pose error, °"),
+}
 
 
 _TICKS = 8  # of a sweep; more do not fit

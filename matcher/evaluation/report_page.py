@@ -17,6 +17,8 @@ from matcher.evaluation.tables import ALL, Row, row_of, table
 HEADLINES = (
     ("homography AUC@3", Kind.HOMOGRAPHY, "corner error below 3 px"),
     ("pose AUC@5", Kind.POSE, "pose error below 5°"),
+    ("templates found", Kind.PLACED, "templates within the limits of place, turn and size"),
+    ("labelled points", Kind.LABELLED, "labelled points that agree, over limits of 0 to 19 px"),
     ("precision@3", Kind.DENSE, "matches within 3 px"),
 )
 

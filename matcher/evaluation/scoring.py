@@ -12,13 +12,28 @@ import numpy as np
 from matcher import images
 from matcher.evaluation import metrics
 from matcher.evaluation.records import Kind, Score
-from matcher.evaluation.settings import EPIPOLAR_LIMITS, PRECISION_PIXELS, Settings
+from matcher.evaluation.settings import (
+    EPIPOLAR_LIMITS,
+    LABELLED_PIXELS,
+    PRECISION_PIXELS,
+    Settings,
+)
 from matcher.evaluation.solvers import fit
 from matcher.evaluation.truth import reprojection_errors, squared_epipolar_errors
 from matcher.geometry.cameras import resize_homography, scale_intrinsics
 from matcher.geometry.two_view import covered_area
 from matcher.geometry.verification import verify
-from matcher.types import Floats, Homography, Matches, Matrix, Truth, TwoView, Unrelated
+from matcher.types import (
+    Floats,
+    Homography,
+    Labelled,
+    Matches,
+    Matrix,
+    Placed,
+    Truth,
+    TwoView,
+    Unrelated,
+)
 
 Size: TypeAlias = tuple[int, int]  # height, width
 
@@ -57,7 +72,15 @@ class Frame:
                 resize_homography(*sizes)
                 for sizes in zip(self.sizes, self.working_sizes, strict=True)
             )
-            return Homography(resized1 @ truth.pixels1_from_pixels0 @ np.linalg.inv(resized0))
+            return type(truth)(resized1 @ truth.pixels1_from_pixels0 @ np.linalg.inv(resized0))
+        if isinstance(truth, Labelled):
+            points0, points1 = (
+                images.resize_points(points, size, working)
+                for points, size, working in zip(
+                    (truth.points0, truth.points1), self.sizes, self.working_sizes, strict=True
+                )
+            )
+            return Labelled(points0, points1)
         if type(truth) is TwoView:
             return replace(
                 truth,
@@ -100,7 +123,7 @@ def score(
             area=verdict.covered_area,
         )
         return found, time.perf_counter() - start
-    if not isinstance(truth, (Homography, TwoView)):
+    if not isinstance(truth, (Homography, Labelled, TwoView)):
         return replace(found, area=covered_area(matches.points0, sizes[0])), 0.0
     return _score_model(matches, truth, sizes, settings, found)
 
@@ -116,20 +139,30 @@ def in_measured_pixels(
 
 def failure_errors(kind: Kind, settings: Settings) -> tuple[tuple[float, ...], ...]:
     """Make the errors of a pair that has no model."""
-    thresholds = settings.homography_thresholds
-    failure = settings.failure_pixels
-    if kind is Kind.POSE:
-        thresholds, failure = settings.pose_thresholds, settings.failure_degrees
-    elif kind is not Kind.HOMOGRAPHY:
+    if kind not in (Kind.HOMOGRAPHY, Kind.PLACED, Kind.LABELLED, Kind.POSE):
         return ()
+    thresholds, failure = rules_of(kind, settings)
     return ((failure,) * settings.repeats,) * len(thresholds)
+
+
+def rules_of(kind: Kind, settings: Settings) -> tuple[tuple[float, ...], float]:
+    """Tell the thresholds of a kind of model, and the error of a pair that has none."""
+    if kind in (Kind.POSE, Kind.LABELLED):
+        failure = settings.failure_degrees if kind is Kind.POSE else settings.failure_pixels
+        return settings.pose_thresholds, failure
+    return settings.homography_thresholds, settings.failure_pixels
 
 
 def failure_score(kind: Kind, settings: Settings) -> Score:
     """Make the score of a pair that could not be matched: as bad as can be."""
-    precision = () if kind is Kind.UNKNOWN else (0.0,) * len(PRECISION_PIXELS)
-    epipolar = (0.0,) * len(EPIPOLAR_LIMITS) if kind is Kind.POSE else ()
-    return Score(precision=precision, errors=failure_errors(kind, settings), epipolar=epipolar)
+    silent = kind in (Kind.UNKNOWN, Kind.LABELLED)  # of single matches
+    return Score(
+        precision=() if silent else (0.0,) * len(PRECISION_PIXELS),
+        errors=failure_errors(kind, settings),
+        epipolar=(0.0,) * len(EPIPOLAR_LIMITS) if kind is Kind.POSE else (),
+        placed=(np.inf,) * 3 if kind is Kind.PLACED else (),
+        labelled=(0.0,) * len(LABELLED_PIXELS) if kind is Kind.LABELLED else (),
+    )
 
 
 def _of_matches(
@@ -166,26 +199,20 @@ def _by_score(scores: Floats, errors: Matrix) -> tuple[tuple[int, ...], ...]:
 
 def _score_model(
     matches: Matches,
-    truth: Homography | TwoView,
+    truth: Homography | Labelled | TwoView,
     sizes: tuple[Size, Size],
     settings: Settings,
     found: Score,
 ) -> tuple[Score, float]:
     """Fit with every threshold and seed, and measure each model."""
-    pose = isinstance(truth, TwoView)
-    thresholds = settings.pose_thresholds if pose else settings.homography_thresholds
-    failure = settings.failure_degrees if pose else settings.failure_pixels
+    thresholds, failure = rules_of(Kind.of(truth), settings)
     start = time.perf_counter()
     fits = [
         [fit(matches, truth, settings, threshold, repeat) for repeat in range(settings.repeats)]
         for threshold in thresholds
     ]
     seconds = (time.perf_counter() - start) / (len(thresholds) * settings.repeats)
-    error: Callable[[Any], float] = (
-        (lambda model: getattr(metrics.pose_error(model, truth), settings.pose_error))
-        if isinstance(truth, TwoView)
-        else (lambda model: metrics.corner_error(model, truth, sizes[0]))
-    )
+    error = _error_of(truth, sizes[0], settings)
     errors = [[error(each.model) if each.success else failure for each in row] for row in fits]
     first = fits[0][0]
     scored = replace(
@@ -195,4 +222,22 @@ def _score_model(
         errors=tuple(tuple(min(float(e), failure) for e in row) for row in errors),
         area=covered_area(matches.points0[first.inliers], sizes[0]),
     )
+    models = [each.model if each.success else None for each in fits[0]]
+    if isinstance(truth, Labelled):
+        shares = [metrics.labelled_shares(model, truth, LABELLED_PIXELS) for model in models]
+        return replace(scored, labelled=tuple(map(float, np.mean(shares, axis=0)))), seconds
+    if isinstance(truth, Placed):
+        placed = metrics.placement_error(models[0], truth, sizes[0])
+        return replace(scored, placed=placed), seconds
     return scored, seconds
+
+
+def _error_of(
+    truth: Homography | Labelled | TwoView, size0: Size, settings: Settings
+) -> Callable[[Any], float]:
+    """Choose what a model of this truth is measured by."""
+    if isinstance(truth, TwoView):
+        return lambda model: float(getattr(metrics.pose_error(model, truth), settings.pose_error))
+    if isinstance(truth, Labelled):
+        return lambda model: float(np.median(metrics.labelled_errors(model, truth)))
+    return lambda model: metrics.corner_error(model, truth, size0)

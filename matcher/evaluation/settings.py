@@ -14,6 +14,8 @@ PRECISION_PIXELS = (1.0, 3.0, 5.0)
 EPIPOLAR_LIMITS = (1e-4, 5e-4)  # LoFTR's outdoors, SuperGlue's; focal lengths are 1
 HOMOGRAPHY_PIXELS = (1.0, 3.0, 5.0, 10.0)
 POSE_DEGREES = (1.0, 3.0, 5.0, 10.0, 20.0)
+LABELLED_PIXELS = tuple(map(float, range(20)))  # WxBS's, which count a distance at the limit too
+PLACED_LIMITS = (3.0, 3.0, 1.05)  # of a template that counts as found: pixels, degrees, factor
 
 Refine: TypeAlias = Literal["off", "on", "both"]
 Solver: TypeAlias = Literal["judged", "opencv", "poselib"]
@@ -47,7 +49,7 @@ class Settings:
         estimator: Of homographies and poses; its threshold is replaced by the next two, its seed
             counts up over the repeats; its backend counts for the judged solver only.
         homography_thresholds: Pixels. The first gives the reported figures, the others a sweep.
-        pose_thresholds: Likewise for poses.
+        pose_thresholds: Likewise for poses, and for the fundamental matrices of labelled points.
         pose_error: The larger of the angles of rotation and of translation, whose sign counts with
             "strict" only: published tables leave it out.
         repeats: Robust fits of every pair, each with its own seed; all their errors are pooled.

@@ -46,14 +46,14 @@ NOISES = (0.02, 0.05, 0.1, 0.2)
 SCENES = 20
 
 _SENSOR = 0.01  # noise of every image: no two show the same numbers
-_PHOTOGRAPH = 800  # pixels of the long side; they are not larger
+PHOTOGRAPH = 800  # pixels of the long side; they are not larger
 _VIEWPOINT = homographies.Config(turn_degrees=10.0, any_turn=0.0, zoom_octaves=0.3)
 _LIGHT = light.Config(exposure=1.0, shadow=0.6, spot=0.4, night=0.3, blur=0, motion=0, noise=0)
 _GENTLE = light.Config(exposure=0.5, shadow=0, spot=0, night=0, blur=0, motion=0, noise=0, jpeg=0)
 
 
 @dataclass(frozen=True, eq=False)
-class _Made:
+class Made:
     """A pair before it is written."""
 
     group: str
@@ -84,9 +84,9 @@ def write(folder: Path) -> Path:
         The manifest.
     """
     random = torch.Generator().manual_seed(VERSION)
-    paths, _ = images.list_images(assets.folder("data") / "photos")
-    photographs = [Photographs.read([path], _PHOTOGRAPH, colour=True) for path in paths]
-    together = Photographs.read(paths, _PHOTOGRAPH, colour=True)
+    paths = photograph_paths()
+    photographs = [Photographs.read([path], PHOTOGRAPH, colour=True) for path in paths]
+    together = Photographs.read(paths, PHOTOGRAPH, colour=True)
     entries = []
     for made in (
         *_planar("viewpoint", photographs, random, _VIEWPOINT, _GENTLE),
@@ -98,8 +98,13 @@ def write(folder: Path) -> Path:
         *_scenes(together, random),
         *_unrelated(photographs),
     ):
-        entries.append(_saved(made, folder, random))
+        entries.append(saved(made, folder, random))
     return storage.write(folder / "pairs.json", (json.dumps(entries, indent=1) + "\n").encode())
+
+
+def photograph_paths() -> list[Path]:
+    """List the shipped photographs."""
+    return images.list_images(assets.folder("data") / "photos")[0]
 
 
 def _planar(
@@ -108,38 +113,38 @@ def _planar(
     random: torch.Generator,
     views: homographies.Config,
     changes: light.Config,
-) -> Iterator[_Made]:
+) -> Iterator[Made]:
     """Show each photograph from two sides."""
     for number, photograph in enumerate(photographs):
         pair, maps = homographies.draw(photograph, 1, SIZE, random, views)
         image0, image1 = (
             light.change(each, random, changes) for each in (pair.image0, pair.image1)
         )
-        yield _Made(group, f"{number:02}", _array(image0), _array(image1), _planar_truth(maps[0]))
+        yield Made(group, f"{number:02}", array(image0), array(image1), _planar_truth(maps[0]))
 
 
-def _blurred(photographs: Sequence[Photographs], random: torch.Generator) -> Iterator[_Made]:
-    for number, level in _each(photographs, BLURS, 4):
-        made = _moved(
+def _blurred(photographs: Sequence[Photographs], random: torch.Generator) -> Iterator[Made]:
+    for number, level in each_level(photographs, BLURS, 4):
+        made = moved(
             photographs[number], f"{level:g} {number:02}", random, group="blur", level=level
         )
         blurred = gaussian_filter(made.image1, (level, level, 0), mode="nearest")
-        yield _Made(**{**vars(made), "image1": blurred})
+        yield Made(**{**vars(made), "image1": blurred})
 
 
-def _noisy(photographs: Sequence[Photographs], random: torch.Generator) -> Iterator[_Made]:
-    for number, level in _each(photographs, NOISES, 4):
-        made = _moved(
+def _noisy(photographs: Sequence[Photographs], random: torch.Generator) -> Iterator[Made]:
+    for number, level in each_level(photographs, NOISES, 4):
+        made = moved(
             photographs[number], f"{level:g} {number:02}", random, group="noise", level=level
         )
         noise = level * torch.randn(made.image1.shape, generator=random).numpy()
-        yield _Made(**{**vars(made), "image1": made.image1 + noise})
+        yield Made(**{**vars(made), "image1": made.image1 + noise})
 
 
-def _turned(photographs: Sequence[Photographs], random: torch.Generator) -> Iterator[_Made]:
-    for number, level in _each(photographs, ANGLES, 3):
+def _turned(photographs: Sequence[Photographs], random: torch.Generator) -> Iterator[Made]:
+    for number, level in each_level(photographs, ANGLES, 3):
         turn = math.radians(level)
-        yield _moved(
+        yield moved(
             photographs[number],
             f"{level:g} {number:02}",
             random,
@@ -149,9 +154,9 @@ def _turned(photographs: Sequence[Photographs], random: torch.Generator) -> Iter
         )
 
 
-def _zoomed(photographs: Sequence[Photographs], random: torch.Generator) -> Iterator[_Made]:
-    for number, level in _each(photographs, SCALES, 4):
-        yield _moved(
+def _zoomed(photographs: Sequence[Photographs], random: torch.Generator) -> Iterator[Made]:
+    for number, level in each_level(photographs, SCALES, 4):
+        yield moved(
             photographs[number],
             f"{level:g} {number:02}",
             random,
@@ -161,7 +166,7 @@ def _zoomed(photographs: Sequence[Photographs], random: torch.Generator) -> Iter
         )
 
 
-def _each(
+def each_level(
     photographs: Sequence[Photographs], levels: tuple[float, ...], copies: int
 ) -> Iterator[tuple[int, float]]:
     """Give every level `copies` photographs, in turn."""
@@ -169,7 +174,7 @@ def _each(
     return ((5 * rank % len(photographs), level) for rank, level in enumerate(chosen))
 
 
-def _moved(  # noqa: PLR0913  two of them are options
+def moved(  # noqa: PLR0913  two of them are options
     photograph: Photographs,
     name: str,
     random: torch.Generator,
@@ -178,7 +183,7 @@ def _moved(  # noqa: PLR0913  two of them are options
     level: float,
     turn: float = 0.0,
     zoom: float = 1.0,
-) -> _Made:
+) -> Made:
     """Turn and zoom a photograph about the middle, and shift it by up to 8 pixels."""
     textures = photograph.chosen(torch.zeros(1, dtype=torch.long))
     photo_from_0 = homographies.crops(textures.sizes, SIZE, random, (1.0, 1.0))
@@ -197,10 +202,10 @@ def _moved(  # noqa: PLR0913  two of them are options
     image1 = textures.sample(homographies.transform(photo_from_1, grid), step / zoom)
     image1 = light.change(image1, random, _GENTLE)
     truth = _planar_truth(pixels1_from_0)
-    return _Made(group, name, _array(image0), _array(image1), truth, level)
+    return Made(group, name, array(image0), array(image1), truth, level)
 
 
-def _scenes(photographs: Photographs, random: torch.Generator) -> Iterator[_Made]:
+def _scenes(photographs: Photographs, random: torch.Generator) -> Iterator[Made]:
     for number in range(SCENES):
         pair, cameras, seen = scenes.draw(photographs, 1, SIZE, random)
         image0, image1 = (
@@ -218,17 +223,17 @@ def _scenes(photographs: Photographs, random: torch.Generator) -> Iterator[_Made
             "R_0to1": rotation.tolist(),
             "t_0to1": translation.tolist(),
         }
-        yield _Made(
+        yield Made(
             "scene",
             f"{number:02}",
-            _array(image0),
-            _array(image1),
+            array(image0),
+            array(image1),
             truth,
             depths=(depths[0], depths[1]),
         )
 
 
-def _unrelated(photographs: Sequence[Photographs]) -> Iterator[_Made]:
+def _unrelated(photographs: Sequence[Photographs]) -> Iterator[Made]:
     grid = pixel_grid(*SIZE, torch.device("cpu"))[None]
     random = torch.Generator().manual_seed(VERSION)
     shown = []
@@ -236,10 +241,10 @@ def _unrelated(photographs: Sequence[Photographs]) -> Iterator[_Made]:
         textures = photograph.chosen(torch.zeros(1, dtype=torch.long))
         photo_from_view = homographies.crops(textures.sizes, SIZE, random, (1.0, 1.0))
         places = homographies.transform(photo_from_view, grid)
-        shown.append(_array(textures.sample(places, photo_from_view[:, 0, 0])))
+        shown.append(array(textures.sample(places, photo_from_view[:, 0, 0])))
     for number in range(0, len(shown) - 1, 2):
         name = f"{number:02} {number + 1:02}"
-        yield _Made("unrelated", name, shown[number], shown[number + 1], {"type": "unrelated"})
+        yield Made("unrelated", name, shown[number], shown[number + 1], {"type": "unrelated"})
 
 
 def _planar_truth(pixels1_from_0: Tensor) -> dict[str, Any]:
@@ -247,12 +252,12 @@ def _planar_truth(pixels1_from_0: Tensor) -> dict[str, Any]:
     return {"type": "homography", "H_0to1": matrix.tolist()}
 
 
-def _array(image: Tensor) -> Image:
+def array(image: Tensor) -> Image:
     """Move (1, C, H, W) to (H, W, C)."""
     return np.ascontiguousarray(image[0].permute(1, 2, 0).numpy())
 
 
-def _saved(made: _Made, folder: Path, random: torch.Generator) -> dict[str, Any]:
+def saved(made: Made, folder: Path, random: torch.Generator) -> dict[str, Any]:
     """Add the sensor's noise, write the files, and make the entry of the manifest."""
     stem = f"{made.group}-{made.name.replace(' ', '-')}"
     entry: dict[str, Any] = {"id": f"{made.group} {made.name}", "dataset": made.group}

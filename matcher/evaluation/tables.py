@@ -128,7 +128,8 @@ def sweep(evaluation: Evaluation) -> list[SweepRow]:
 
 def cells(row: Row) -> dict[str, str]:
     """Write the main figures of a row for a terminal; ± is half the interval."""
-    shown = ("matches", "precision@3", "homography AUC@3", "pose AUC@5", "false accepts")
+    models = ("homography AUC@3", "pose AUC@5", "templates found", "labelled points")
+    shown = ("matches", "precision@3", *models, "false accepts")
     figures = {name: plus_minus(row.figures[name]) if name in row.figures else "" for name in shown}
     per_pair = 1000 * sum(row.seconds.get(stage, 0.0) for stage in ("describe", "match", "refine"))
     return {
@@ -148,6 +149,8 @@ def all_cells(row: Row) -> dict[str, str]:
         "precision 1/3/5 px": [f.name for f in FIGURES if f.name.startswith("precision")],
         "homography AUC 1/3/5/10 px": [f.name for f in FIGURES if f.name.startswith("homography")],
         "pose AUC 1/3/5/10/20°": [f.name for f in FIGURES if f.name.startswith("pose")],
+        "templates found": ["templates found"],
+        "labelled points, 0-19/3/10 px": [f.name for f in FIGURES if f.name.startswith("labelled")],
         "false accepts": ["false accepts"],
     }
     known = {
