@@ -81,13 +81,24 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if debug:
             raise
-        if isinstance(error, ModuleNotFoundError):
-            return terminal.fail(f"{error}; `pip install tiepoint` brings it", 1)
-        kind = "" if isinstance(error, OSError | ValueError | ImportError) else type(error).__name__
-        return terminal.fail(f"{kind}: {error}".lstrip(": "), 1)
+        return terminal.fail(_told(error), 1)
     if code == _INTERRUPTED:  # some versions of typer return it, others raise
         return terminal.fail("interrupted", _INTERRUPTED)
-    return code if isinstance(code, int) else 0
+    return int(code) if isinstance(code, int) else 0
+
+
+_NO_MEMORY = "can't allocate memory", "bad_alloc", "Insufficient memory"  # torch, C++, OpenCV
+
+
+def _told(error: Exception) -> str:
+    """Write what failed, and where that is known, what to do."""
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error}; `pip install tiepoint` brings it"
+    if isinstance(error, OSError | ValueError | ImportError):
+        return str(error)
+    if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+        return f"the memory does not do: take smaller images or fewer points ({error})"
+    return f"{type(error).__name__}: {error}"
 
 
 @app.callback(invoke_without_command=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 import zipfile
 from pathlib import Path
@@ -35,7 +35,7 @@ def _from_publisher(known: Entry, scratch: Path) -> Path:
     try:
         with urllib.request.urlopen(known.address, timeout=20) as answer:
             path.write_bytes(answer.read(known.size + 1))  # more is another file anyhow
-    except (urllib.error.URLError, TimeoutError) as error:
+    except (OSError, http.client.HTTPException) as error:  # HTTPException: cut off, or no HTTP
         raise OSError(f"{known.address}: {error}") from error
     return path
 

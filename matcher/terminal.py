@@ -26,7 +26,9 @@ def working(what: str) -> Iterator[None]:
 def bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show how much of a long piece of work is done; yields a function of (done, total)."""
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    hidden = not console.is_terminal  # where it would leave an empty line
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 

@@ -113,10 +113,7 @@ def fuzz(reader: Reader, executions: int, seed: int, folder: Path) -> Result:
         ending, data = chance.choice(reader.seeds)
         path = folder / f"damaged{ending}"
         path.write_bytes(damage(data, chance))
-        start = time.process_time()
-        outcome = _outcome(reader, path)
-        if time.process_time() - start > SLOW:
-            outcome = f"more than {SLOW:g} s"
+        outcome = attempt(reader, path, SLOW)
         result.executions += 1
         result.outcomes[outcome] += 1
         if outcome not in ("read", "refused"):
@@ -127,16 +124,24 @@ def fuzz(reader: Reader, executions: int, seed: int, folder: Path) -> Result:
     return result
 
 
-def _outcome(reader: Reader, path: Path) -> str:
+def attempt(reader: Reader, path: Path, most: float) -> str:
+    """Let a reader read one file: "read", "refused", or what is wrong with it.
+
+    Args:
+        reader: The reader.
+        path: The file.
+        most: Seconds of work that it may take.
+    """
+    answer, start = "read", time.process_time()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             reader.read(path)
     except (ValueError, OSError):
-        return "refused"
+        answer = "refused"
     except Exception as error:  # what the fuzzer looks for
         return f"{type(error).__name__}: {error}"[:100]
-    return "read"
+    return answer if time.process_time() - start <= most else f"more than {most:g} s"
 
 
 def _peak_mib() -> float:

@@ -1,12 +1,13 @@
 """Match pairs of ever new sizes in one process, and tell whether memory or time grow.
 
-    python scripts/long_run.py --matches 50000
+    python scripts/long_run.py --matches 50000 --minutes 90
 
-Every method whose weights are here takes turns on crops of the sample's pictures. Ten slices: the same
-places, a pixel higher and narrower each time, so that every size is new and the work is alike. Of each: resident
-memory at its end (Linux with glibc), mean time of a match on the processor, points found. A slice
-before them, which does not count, loads what is loaded late. The second figure of memory is what is
-left when the allocator gives back the room that it keeps for later: a leak shows in it.
+Every method whose weights are here takes turns on crops of the sample's pictures, whose places and
+sides are drawn anew for each pair. A row every hundred pairs: resident memory (Linux with glibc),
+what is left of it when the allocator gives back the room that it keeps for later, mean time of a
+match on the processor, points found. The end compares the last tenth of the rows with the second:
+in the first, what is loaded late is loaded, and the caches of libraries fill up (oneDNN keeps what
+it compiled for the last 1,024 shapes, or as many as ONEDNN_PRIMITIVE_CACHE_CAPACITY says).
 """
 
 from __future__ import annotations
@@ -25,32 +26,24 @@ import matcher
 from matcher import datasets
 from matcher.types import Image, Matcher
 
-SLICES = 10
-SIDES = 48, 256  # least and largest side of a crop, in pixels
+ROW = 100  # pairs
+Row = tuple[float, float, float]  # MiB resident, MiB in use, ms a match
+SIDES = 40, 160  # least and largest side of a crop, in pixels
 
 
-def crops(count: int, seed: int, taller: int) -> Iterator[tuple[Image, Image]]:
-    """Cut pairs of unlike sizes out of the sample's pairs.
-
-    Args:
-        count: Of the pairs.
-        seed: The same parts of the same pictures for the same seed.
-        taller: Pixels that heights gain and widths lose: other sizes, and about the same work.
-    """
-    chance = np.random.default_rng(seed)
+def crops(chance: np.random.Generator) -> Iterator[tuple[Image, Image]]:
+    """Cut pairs of unlike sizes out of the sample's pairs, without end."""
     pairs = datasets.sample_pairs()
-    for _ in range(count):
+    while True:
         pair = pairs[chance.integers(len(pairs))]
-        heights, widths = chance.integers(*SIDES, (2, 2))
-        yield (
-            _crop(matcher.read(pair.image0), heights[0] + taller, widths[0] - taller),
-            _crop(matcher.read(pair.image1), heights[1] + taller, widths[1] - taller),
-        )
+        yield _crop(matcher.read(pair.image0), chance), _crop(matcher.read(pair.image1), chance)
 
 
-def _crop(image: Image, height: int, width: int) -> Image:
-    """Cut out a part that begins a quarter from the top and the left."""
-    top, left = image.shape[0] // 4, image.shape[1] // 4
+def _crop(image: Image, chance: np.random.Generator) -> Image:
+    """Cut out a part of any size, anywhere."""
+    height, width = chance.integers(*SIDES, 2)
+    top = chance.integers(max(1, image.shape[0] - height))
+    left = chance.integers(max(1, image.shape[1] - width))
     return image[top : top + height, left : left + width]
 
 
@@ -78,43 +71,48 @@ def used_mib() -> float:
     return resident_mib()
 
 
-def run(methods: dict[str, Matcher], turns: int, seed: int) -> list[tuple[float, float, float]]:
-    """Match, and print a row a slice.
+def run(methods: dict[str, Matcher], matches: int, minutes: float, seed: int) -> list[Row]:
+    """Match until there are enough or the time is over, and print a row every hundred pairs.
 
     Args:
         methods: Each matches every pair.
-        turns: Pairs in a slice.
+        matches: How many, by all methods.
+        minutes: The most to take.
         seed: Of the crops.
 
     Returns:
-        MiB resident, MiB in use and ms a match of each slice.
+        What was printed.
     """
-    rows = []
-    for number in range(SLICES + 1):
+    rows: list[Row] = []
+    pairs, end = crops(np.random.default_rng(seed)), time.monotonic() + 60 * minutes
+    while len(rows) * ROW * len(methods) < matches and time.monotonic() < end:
         start, found = time.process_time(), 0
-        for pair in crops(turns, seed, number):
+        for _, pair in zip(range(ROW), pairs, strict=False):
             found += sum(len(matcher.match(method, *pair)) for method in methods.values())
-        taken = (time.process_time() - start) * 1e3 / (turns * len(methods))
+        taken = (time.process_time() - start) * 1e3 / (ROW * len(methods))
         rows.append((resident_mib(), used_mib(), taken))
-        note = "" if number else " (not counted)"  # what is loaded late is loaded here
+        done = len(rows) * ROW * len(methods)
         memory = f"{rows[-1][0]:.0f} | {rows[-1][1]:.0f}"
-        print(f"| {number}{note} | {memory} | {taken:.1f} | {found} |", flush=True)
-    return rows[1:]
+        print(f"| {done} | {memory} | {taken:.1f} | {found} |", flush=True)
+    return rows
 
 
 def main() -> None:
-    """Print a table and the ratios of the last slice to the first."""
+    """Print a table and the ratios of its last tenth to its second."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--matches", type=int, default=1000, help="pairs matched, by all methods")
+    parser.add_argument("--matches", type=int, default=20_000, help="by all methods")
+    parser.add_argument("--minutes", type=float, default=1e9, help="the most to take")
     parser.add_argument("--seed", type=int, default=0, help="of the crops")
     arguments = parser.parse_args()
     methods = ready()
-    turns = max(1, round(arguments.matches / (SLICES * len(methods))))
-    print(f"{turns * SLICES * len(methods)} matches by {', '.join(methods)}")
-    print("| slice | resident MiB | in use MiB | CPU ms a match | found |\n|---|---|---|---|---|")
-    rows = run(methods, turns, arguments.seed)
-    ratios = (f"{last / first:.3f}" for last, first in zip(rows[-1], rows[0], strict=True))
-    print("last / first: resident {}, in use {}, time {}".format(*ratios))
+    print(f"{len(methods)} methods: {', '.join(methods)}")
+    print("| matches | resident MiB | in use MiB | CPU ms a match | found |\n|---|---|---|---|---|")
+    rows = run(methods, arguments.matches, arguments.minutes, arguments.seed)
+    tenth = max(1, len(rows) // 10)
+    last, second = np.mean(rows[-tenth:], 0), np.mean(rows[tenth : 2 * tenth] or rows, 0)
+    ratios = (f"{ratio:.3f}" for ratio in last / second)
+    print(f"{len(rows) * ROW * len(methods)} matches, last tenth / second tenth:", end=" ")
+    print("resident {}, in use {}, time {}".format(*ratios))
 
 
 if __name__ == "__main__":

@@ -84,7 +84,10 @@ def _transaction(path: Path) -> Iterator[sqlite3.Connection]:
 
 def _remedy(message: str) -> str:
     if "locked" in message:
-        return "Close the program that has it open; one writer at a time"
+        return (
+            "Close the program that has it open; one writer at a time. Where there is none, choose "
+            "a folder on a local disk: the locks of some networks fail"
+        )
     return "Choose a folder on a local disk that may be written to"
 
 
