@@ -64,6 +64,19 @@ def write(path: str | Path, data: bytes) -> Path:
     return path
 
 
+def write_figure(path: str | Path, figure: Any, **how: Any) -> Path:
+    """Write a figure of matplotlib in the form that the name's ending says; png without one.
+
+    Args:
+        path: The file.
+        figure: The figure.
+        **how: What `savefig` takes.
+    """
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=Path(path).suffix[1:] or "png", **how)
+    return write(path, drawn.getvalue())
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield the name to write a file under; when the block ends well, the file gets its own name.

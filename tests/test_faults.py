@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from PIL import Image as PilImage
 from sfm_scenes import CAMERA
 
@@ -362,3 +363,12 @@ def test_saved_descriptions_are_whole_or_not_there(tmp_path, monkeypatch, textur
     assert not (tmp_path / "a.npz").exists()
     _storage.save(described, tmp_path / "a.npz")
     np.testing.assert_array_equal(_storage.load(tmp_path / "a.npz").points, described.points)
+
+
+def test_figures_are_whole_or_not_there(tmp_path, monkeypatch):
+    page = Figure(figsize=(1, 1))
+    for path in (tmp_path / "a.png", tmp_path / "new" / "a.svg"):
+        for way in ("before", "half"):
+            die(monkeypatch, 0, way, partial(storage.write_figure, path, page))
+            assert not path.exists()
+        assert storage.write_figure(path, page).stat().st_size > 100

@@ -8,6 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from matcher.benchmark.timing import Timing
+from matcher.storage import write_figure
 
 
 def draw_growth(curves: Mapping[str, Mapping[int, Sequence[Timing]]], path: Path) -> Path:
@@ -37,6 +38,4 @@ def draw_growth(curves: Mapping[str, Mapping[int, Sequence[Timing]]], path: Path
         panel.minorticks_off()
         panel.grid(alpha=0.3)
     panels[0].legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    return path
+    return write_figure(path, figure)

@@ -7,7 +7,6 @@ ending of the name chooses the format (png, jpg, pdf, svg).
 
 from __future__ import annotations
 
-import io
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import ArrayLike, NDArray
 
 from matcher import images
-from matcher.storage import write
+from matcher.storage import write_figure
 from matcher.types import Floats, Image
 
 BLUE, VERMILION, GREY, INK = "#1f9bff", "#ff5c1c", "#a8a8a8", "#222222"
@@ -190,8 +189,6 @@ def save_page(page: Figure, path: str | Path, legend: Legend) -> Path:
         borderaxespad=0.2,
         handletextpad=0.1,
     )
-    drawn = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from ")  # in titles
-        page.savefig(drawn, format=Path(path).suffix[1:] or "png")
-    return write(path, drawn.getvalue())
+        return write_figure(path, page)

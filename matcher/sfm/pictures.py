@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from matcher.sfm.mapping import Model
-from matcher.storage import write
+from matcher.storage import write, write_figure
 from matcher.types import Matrix
 
 _SIDES = (("from above", 0, 2), ("from behind", 0, 1), ("from the side", 2, 1))
@@ -26,8 +26,6 @@ def draw_model(model: Model, path: str | Path, title: str = "") -> Path:
     Returns:
         The path.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     centres = np.array([view.centre for view in model.views.values()]).reshape(-1, 3)
     figure = Figure(figsize=(12, 4), layout="constrained")
     figure.suptitle(title)
@@ -42,8 +40,7 @@ def draw_model(model: Model, path: str | Path, title: str = "") -> Path:
         axes.set_axis_off()
         if y == 1:  # y points down in cameras
             axes.invert_yaxis()
-    figure.savefig(path, dpi=150)
-    return path
+    return write_figure(path, figure, dpi=150)
 
 
 def _levelled(points: Matrix, centres: Matrix, model: Model) -> tuple[Matrix, Matrix]:
