@@ -2,6 +2,7 @@
 
     python scripts/cover.py                 # all tests; `pip install pytest-cov` first
     python scripts/cover.py --read runs/coverage.json --missed matcher/sfm
+    python scripts/cover.py --into CONTRIBUTING.md
 
 Lines that run in processes of their own count too. What needs hardware that is not there, a package
 that is not installed or fetched weights is not reached: `--missed` prints those lines.
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+BEGIN = "<!-- coverage: written by `python scripts/cover.py --into CONTRIBUTING.md` -->"
+END = "<!-- end of the coverage -->"
 CONFIG = "[run]\nsource = matcher\nparallel = true\nconcurrency = multiprocessing,thread\n"
 
 
@@ -69,6 +72,16 @@ def missed(files: dict[str, Any], under: str) -> Iterator[str]:
             yield from (f"  {line:4} {text[line - 1].strip()}" for line in found["missing_lines"])
 
 
+def write_into(document: Path, files: dict[str, Any]) -> None:
+    """Replace the table between the markers of a document."""
+    before, begin, rest = document.read_text("utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise SystemExit(f"{document} must have the lines {BEGIN} and {END}")
+    rows = "\n".join(table(files))
+    document.write_text(f"{before}{begin}\n\n{rows}\n\n{end}{after}", "utf-8")
+
+
 def main() -> None:
     """Run or read, and print."""
     parser = argparse.ArgumentParser(
@@ -76,6 +89,7 @@ def main() -> None:
     )
     parser.add_argument("--read", type=Path, help="the JSON file of an earlier run")
     parser.add_argument("--missed", help="print the lines not reached under this path")
+    parser.add_argument("--into", type=Path, help="a document whose table is written again")
     parser.add_argument("pytest", nargs="*", help="options for pytest, after --")
     options = parser.parse_args()
     report = options.read or ROOT / "runs" / "coverage.json"
@@ -83,6 +97,8 @@ def main() -> None:
         measure(report, options.pytest)
     files = json.loads(report.read_text("utf-8"))["files"]
     print("\n".join(table(files) if options.missed is None else missed(files, options.missed)))
+    if options.into:
+        write_into(options.into, files)
 
 
 if __name__ == "__main__":

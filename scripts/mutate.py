@@ -194,15 +194,14 @@ def main() -> None:
     arguments = parser.parse_args()
     for name in WARM:
         import_module(name)
-    rows = ["| module | changes | made | killed | survived | s |", "|---|---|---|---|---|---|"]
+    print("| module | changes | made | killed | survived | s |\n|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder))
         for module in arguments.modules or TESTS:
             start = time.monotonic()
             total, made, left = check(copy, module, arguments.mutants, arguments.seed)
             counts = f"{total} | {made} | {made - left} | {left}"
-            rows.append(f"| {module} | {counts} | {time.monotonic() - start:.0f} |")
-    print("\n".join(rows))
+            print(f"| {module} | {counts} | {time.monotonic() - start:.0f} |", flush=True)
 
 
 if __name__ == "__main__":
