@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from matcher.growth import grow
     from matcher.images import read
     from matcher.matching import create, match
     from matcher.methods import names as list_methods
@@ -34,6 +35,7 @@ _HOME = {
     "Tracker": "tracking.tracker",
     "create": "matching",
     "find": "templates",
+    "grow": "growth",
     "list_methods": "methods",
     "match": "matching",
     "read": "images",
@@ -50,6 +52,7 @@ __all__ = [
     "Tracker",
     "create",
     "find",
+    "grow",
     "list_methods",
     "match",
     "read",

@@ -60,6 +60,13 @@ def refit_local_maps(points0: Tensor, points1: Tensor, neighbours: Tensor, maps:
     return torch.where(sound[:, None, None], refitted, maps)
 
 
+def support(points0: Tensor, points1: Tensor, neighbours: Tensor, maps: Tensor) -> Tensor:
+    """Count (N,) the neighbours that each map (N, 2, 2) explains, each by how well; 0 for implausible maps."""
+    steps0, steps1 = _steps(points0, neighbours), _steps(points1, neighbours)
+    weights = _weights(maps[:, None], steps0, steps1, _tolerance(steps0))
+    return weights.sum((1, 2)) * _plausible(maps)
+
+
 def determinant_2x2(matrices: Tensor) -> Tensor:
     """Compute the (...) determinants of (..., 2, 2) matrices in closed form."""
     a, b, c, d = matrices.flatten(-2).unbind(-1)

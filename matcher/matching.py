@@ -29,10 +29,11 @@ _UPRIGHT = ("superglue", "loftr")  # ours that need pictures of about the same r
 
 
 class Refined:
-    """A method whose matches are moved to their sub-pixel places by correlation of the pixels."""
+    """A method whose matches are moved to their sub-pixel places by correlation of the pixels, and may grow."""
 
-    def __init__(self, method: Matcher) -> None:
+    def __init__(self, method: Matcher, grow: bool = False) -> None:
         self.method = method
+        self.grow = grow
 
     def describe(
         self, images: Sequence[Image], masks: Sequence[Mask | None] | None = None
@@ -41,15 +42,16 @@ class Refined:
         return self.method.describe(list(images), None if masks is None else list(masks))
 
     def match(self, pairs: Sequence[tuple[Description, Description]]) -> list[Matches]:
-        """Match with the wrapped method, then refine."""
+        """Match with the wrapped method, then refine and grow."""
         pairs = list(pairs)
         found = self.method.match(pairs)
-        return [
-            matches
-            if matches.refined is not None
-            else matcher.refine(matches, description0.image, description1.image)
-            for matches, (description0, description1) in zip(found, pairs, strict=True)
-        ]
+        return [self._finish(*each) for each in zip(found, pairs, strict=True)]
+
+    def _finish(self, matches: Matches, pair: tuple[Description, Description]) -> Matches:
+        pictures = pair[0].image, pair[1].image
+        if self.grow:
+            return matcher.grow(matches, *pictures, mask0=pair[0].mask, mask1=pair[1].mask)
+        return matches if matches.refined is not None else matcher.refine(matches, *pictures)
 
     def match_points(self, pair: tuple[Description, Description], points0: Points) -> Places:
         """Find points of the caller's own with the wrapped method, then refine those that were found.
@@ -78,6 +80,7 @@ def create(  # noqa: PLR0913  every stage round a method is chosen here
     weights: str | Path | None = "default",
     backend: str = "torch",
     refine: bool = True,
+    grow: bool = True,
     turns: bool | None = None,
     scales: Sequence[float] = (),
     **options: Any,
@@ -91,6 +94,7 @@ def create(  # noqa: PLR0913  every stage round a method is chosen here
         backend: "torch", or "onnxruntime" for what `matcher export` made: `weights` is its folder. It runs without
             torch, which the refinement needs.
         refine: Move every match to its sub-pixel place by correlation; False gives the matches as found.
+        grow: Add matches that correlation finds between and round the refined ones; see `matcher.grow`.
         turns: Try quarter turns of image 1 too where a pair does not match as given, which costs up to four times as
             much. None does so for superglue and loftr, whose features bear some 45 degrees.
         scales: Sizes to try besides the given ones, as factors: (0.5, 2) for a small thing against a large scene. A
@@ -109,7 +113,7 @@ def create(  # noqa: PLR0913  every stage round a method is chosen here
     method = Scaled(method, scales) if scales else method
     turns = name in _UPRIGHT if turns is None else turns
     method = Turned(method) if turns else method
-    return Refined(method) if refine else method
+    return Refined(method, grow) if refine else method
 
 
 def bare(method: Matcher) -> Matcher:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -70,6 +71,9 @@ class RefineOptions:
             raise ValueError(f"smooth must not be negative, not {self.smooth}")
 
 
+Pyramids: TypeAlias = tuple[list[Tensor], list[Tensor]]  # of image 0 and of image 1
+
+FINE_SEARCH = 2  # of the second round: with 1, a peak between two pixels could lie at the edge
 LEVELS = 4  # of the image pyramids: scale differences up to 8
 BLOCK = {"cpu": 1 << 21}  # products held at once: what stays in a core's cache
 
@@ -94,15 +98,25 @@ def refine(
     options = options or RefineOptions()
     if not len(matches):
         return replace(matches, refined=np.zeros(0, np.bool_))
-    device = choose_device(options.device)
+    levels = pyramids(image0, image1, options.smooth, choose_device(options.device))
+    return refine_on_pyramids(matches, levels, options)
+
+
+def pyramids(image0: object, image1: object, smooth: float, device: torch.device) -> Pyramids:
+    """Read both images and halve their grey values again and again; `smooth` is of `RefineOptions`."""
     pyramid0, pyramid1 = (
-        pyramid(images.grey(images.read(image)), LEVELS, options.smooth, device)
+        pyramid(images.grey(images.read(image)), LEVELS, smooth, device)
         for image in (image0, image1)
     )
-    forward = _refine_one_way(matches, pyramid0, pyramid1, options)
+    return pyramid0, pyramid1
+
+
+def refine_on_pyramids(matches: Matches, levels: Pyramids, options: RefineOptions) -> Matches:
+    """Do what `refine` does, on pyramids that are there already."""
+    forward = _refine_one_way(matches, levels, options)
     if not options.symmetric:
         return forward
-    backward = _refine_one_way(matches.swapped(), pyramid1, pyramid0, options).swapped()
+    backward = _refine_one_way(matches.swapped(), levels[::-1], options).swapped()
     return _half_way(matches, forward, backward)
 
 
@@ -118,11 +132,9 @@ def _half_way(matches: Matches, forward: Matches, backward: Matches) -> Matches:
     )
 
 
-def _refine_one_way(
-    matches: Matches, pyramid0: list[Tensor], pyramid1: list[Tensor], options: RefineOptions
-) -> Matches:
+def _refine_one_way(matches: Matches, levels: Pyramids, options: RefineOptions) -> Matches:
     """Refine the points of image 1; those of image 0 stay."""
-    device = pyramid0[0].device
+    device = levels[0][0].device
     points0, points1 = (
         torch.from_numpy(points).to(device) for points in (matches.points0, matches.points1)
     )
@@ -130,49 +142,67 @@ def _refine_one_way(
     known_maps = None if known is None else torch.from_numpy(known).float().to(device)
     neighbours = nearest_rows(points0)
     maps = fit_local_maps(points0, points1, neighbours, known_maps)
-    points1, moved = _move(points0, points1, maps, (pyramid0, pyramid1), options)
-    maps = refit_local_maps(points0, points1, neighbours, maps)
-    points1, moved_again = _move(
-        points0, points1, maps, (pyramid0, pyramid1), replace(options, search=1)
+    coarse = move_to_peaks(points0, points1, maps, levels, options)
+    maps = refit_local_maps(points0, coarse.points1, neighbours, maps)
+    fine = move_to_peaks(
+        points0, coarse.points1, maps, levels, replace(options, search=FINE_SEARCH)
     )
     return replace(
         matches,
-        points1=points1.cpu().numpy(),
-        refined=(moved | moved_again).cpu().numpy(),
+        points1=fine.points1.cpu().numpy(),
+        refined=(coarse.clear | fine.clear).cpu().numpy(),
         linear1_from_0=maps.double().cpu().numpy(),
     )
 
 
-def _move(
+class Moved(NamedTuple):
+    """Points of image 1 after a search.
+
+    Attributes:
+        points1: (N, 2), at their peaks or where they were.
+        clear: (N,) bool, True where there was a clear peak.
+        scores: (N,) NCC of the highest peak, clear or not.
+    """
+
+    points1: Tensor
+    clear: Tensor
+    scores: Tensor
+
+
+def move_to_peaks(
     points0: Tensor,
     points1: Tensor,
     maps: Tensor,
-    pyramids: tuple[list[Tensor], list[Tensor]],
+    levels: Pyramids,
     options: RefineOptions,
-) -> tuple[Tensor, Tensor]:
-    """Move points of image 1 to their clear peaks: the points (N, 2) and which of them moved (N,)."""
-    moved = torch.zeros(len(points1), dtype=torch.bool, device=points1.device)
-    points1 = points1.clone()
-    for rows, level0, level1 in _groups(maps, pyramids, options):
+) -> Moved:
+    """Move points (N, 2) of image 1 to their clear peaks, given the maps (N, 2, 2) of small steps from image 0."""
+    moved = Moved(
+        points1.clone(),
+        torch.zeros_like(points1[:, 0], dtype=torch.bool),
+        points1.new_zeros(len(points1)),
+    )
+    for rows, level0, level1 in _groups(maps, levels, options):
         scale0, scale1 = 2.0**level0, 2.0**level1
-        peaks, clear = _correlate(
+        peaks, clear, scores = _correlate(
             (points0[rows] + 0.5) / scale0 - 0.5,
             (points1[rows] + 0.5) / scale1 - 0.5,
             inverse_2x2(maps[rows]) * (scale1 / scale0),
-            (pyramids[0][level0], pyramids[1][level1]),
+            (levels[0][level0], levels[1][level1]),
             options,
         )
-        points1[rows[clear]] = (peaks[clear] + 0.5) * scale1 - 0.5
-        moved[rows] = clear
-    return points1, moved
+        moved.points1[rows[clear]] = (peaks[clear] + 0.5) * scale1 - 0.5
+        moved.clear[rows] = clear
+        moved.scores[rows] = scores
+    return moved
 
 
 def _groups(
-    maps: Tensor, pyramids: tuple[list[Tensor], list[Tensor]], options: RefineOptions
+    maps: Tensor, levels: Pyramids, options: RefineOptions
 ) -> Iterator[tuple[Tensor, int, int]]:
     """Yield blocks of matches with the levels of images 0 and 1 that have the coarser one's resolution."""
     octaves = determinant_2x2(maps).abs().clamp(1e-6, 1e6).log2().div(2).round().long()
-    octaves = octaves.clamp(1 - len(pyramids[0]), len(pyramids[1]) - 1)
+    octaves = octaves.clamp(1 - len(levels[0]), len(levels[1]) - 1)
     side, shifts = 2 * options.radius + 1, 2 * options.search + 1
     products = side * (side + shifts - 1) * shifts  # of one match, see `patches.surfaces`
     block = max(1, BLOCK.get(maps.device.type, 1 << 26) // products)
@@ -187,8 +217,8 @@ def _correlate(
     step0_from_1: Tensor,
     pair: tuple[Tensor, Tensor],
     options: RefineOptions,
-) -> tuple[Tensor, Tensor]:
-    """Find the sub-pixel peak (N, 2) of every match, and whether it is clear (N,), at one level of each pyramid."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Find the sub-pixel peak (N, 2) of every match at one level of each pyramid, whether it is clear, its score."""
     patches, inside0 = warp_patches(pair[0], points0, step0_from_1, options.radius)
     centres = points1.round()
     reach = options.radius + options.search
@@ -198,4 +228,4 @@ def _correlate(
     offsets, scores, sharp = sub_pixel_peaks(scored)
     stood = sample_surfaces(scored, points1 - centres + options.search)
     clear = inside0 & inside1 & sharp & (scores >= options.min_score) & (scores >= stood)
-    return centres + offsets - options.search, clear
+    return centres + offsets - options.search, clear, scores

@@ -40,7 +40,8 @@ class Matches:
         points0: (N, 2) float32 pixels of image 0.
         points1: (N, 2) float32 pixels of image 1; row i matches row i of `points0`.
         scores: (N,) float32 in [0, 1], falling.
-        indices: (N, 2) int64 rows of the two descriptions' points, or None where a method has no such points.
+        indices: (N, 2) int64 rows of the two descriptions' points, -1 for a match that has grown between them; None
+            where a method has no such points.
         linear1_from_0: (N, 2, 2) float64 local linear map of each match (how a small step in image 0 looks in
             image 1), or None where the method does not know it.
         refined: (N,) bool, True where correlation has moved the match to its sub-pixel place; None before refinement.
@@ -119,8 +120,8 @@ class Matches:
                 "these matches have no indices: their method matches places, not listed points"
             )
         partners0, partners1 = np.full(count0, -1, np.int64), np.full(count1, -1, np.int64)
-        partners0[self.indices[:, 0]] = self.indices[:, 1]
-        partners1[self.indices[:, 1]] = self.indices[:, 0]
+        rows0, rows1 = self.indices[(self.indices >= 0).all(axis=1)].T
+        partners0[rows0], partners1[rows1] = rows1, rows0
         return partners0, partners1
 
 

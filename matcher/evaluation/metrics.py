@@ -329,7 +329,8 @@ def recall(
     correct = matches.select(reprojection_errors(matches, truth) < threshold)
     found = np.zeros(len(array0), bool)
     if correct.indices is not None:
-        found[correct.indices[:, 0]] = True
+        rows = correct.indices[:, 0]
+        found[rows[rows >= 0]] = True
     elif len(correct):
         distances, rows = map(np.atleast_1d, KDTree(array0).query(correct.points0))
         found[rows[distances < threshold]] = True

@@ -26,6 +26,8 @@ from matcher.nn.devices import choose_device
 from matcher.patches import blur, gaussian, pyramid, warp_patches
 from matcher.types import Floats, Image, Mask, Points
 
+WEAKEST = 1e-6  # smaller eigenvalue of a corner, for grey values in [0, 1]
+
 
 @dataclass(frozen=True)
 class Options(Choice):
@@ -121,9 +123,20 @@ class Corners:
         strength = _smaller_eigenvalue(grey)
         reach = self.options.spacing
         peak = F.max_pool2d(strength[None, None], 2 * reach + 1, 1, reach)[0, 0]
-        y, x = torch.nonzero((strength == peak) & (strength > 1e-6), as_tuple=True)
+        y, x = torch.nonzero((strength == peak) & (strength > WEAKEST), as_tuple=True)
         points = torch.stack([x, y], 1).float()
         return points.cpu().numpy(), strength[y, x].cpu().numpy()
+
+
+def strongest_by_cell(image: Tensor, cell: int) -> Tensor:
+    """Find the strongest corner of every square cell of a grey image (1, 1, H, W) that has one: (K, 2) pixels."""
+    height, width = image.shape[2:]
+    strength = _smaller_eigenvalue(image[0, 0])
+    padded = F.pad(strength[None, None], (0, -width % cell, 0, -height % cell), value=-1.0)
+    best, places = F.max_pool2d(padded, cell, return_indices=True)
+    places = places[best > WEAKEST]
+    columns = padded.shape[3]
+    return torch.stack([places % columns, places // columns], 1).float()
 
 
 def _smaller_eigenvalue(grey: Tensor) -> Tensor:
