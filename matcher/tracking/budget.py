@@ -62,6 +62,10 @@ class Budget:
         """What the next frame gets."""
         return LEVELS[self._number]
 
+    def allows(self, seconds: float) -> bool:
+        """Tell whether a frame may take so long."""
+        return self.seconds is None or seconds <= _TIGHT * self.seconds
+
     def spent(self, seconds: float) -> None:
         """Take note of the time of a frame: step down at once, up after a while of calm.
 
@@ -70,7 +74,7 @@ class Budget:
         if self.seconds is None:
             return
         room = _TIGHT * self.seconds
-        if seconds > room:
+        if not self.allows(seconds):
             self._wait = min(2 * self._wait, _LONGEST)
             while seconds > room and self._number < len(LEVELS) - 1:
                 self._number += 1

@@ -26,8 +26,10 @@ from matcher.geometry.fitting import fit_homography, fit_pose
 from matcher.tracking.budget import LEVELS, Budget, Level
 from matcher.tracking.following import follow
 from matcher.tracking.upright import check_rotation, roll_degrees
-from matcher.tracking.views import Ids, View, look
+from matcher.tracking.views import Ids, View, alike, look
 from matcher.types import Mask, Matcher, Matches, Matrix, Points
+
+_TRUST = 2  # how much likelier the latest anchor is than its likeness says
 
 
 class Health(StrEnum):
@@ -166,7 +168,7 @@ class Tracker:
         self._anchors: deque[View] = deque(maxlen=self.options.anchors)
         self._count = 0
         self._next_id = 0
-        self._lost = 0
+        self._lost = 0  # frames since one was tied to an anchor
         self._world_from_first: Matrix | None = None
 
     def track(
@@ -194,7 +196,7 @@ class Tracker:
         turns = round((roll - (self._anchors[-1].roll if self._anchors else 0.0)) / 90)
         view = look(self._method, images.read(frame), mask, level, self._count, turns)
         view.roll = roll - 90 * turns
-        link = self._tie(view)
+        link = self._tie(view, start)
         found = self._settle_alone(view) if link is None else self._settle(view, link)
         seconds = self._clock() - start
         self._budget.spent(seconds)
@@ -210,16 +212,33 @@ class Tracker:
             self._world_from_first = matrix
         return roll_degrees(self._world_from_first, matrix)
 
-    def _tie(self, view: View) -> _Link | None:
-        """Match a frame with the latest anchor; with the others only where that fails."""
+    def _tie(self, view: View, start: float) -> _Link | None:
+        """Match a frame with the likeliest anchor, and with the others where that fails.
+
+        Trying all of them would take longer than following does, so a frame tries only as many as
+        its budget has room for.
+        """
         if len(view.ids) < self.options.min_inliers:
             return None
-        for anchor in reversed(self._anchors):
+        spent = 0.0
+        for anchor in self._candidates(view):
+            begun = self._clock()
+            if spent and not self._budget.allows(begun - start + spent):
+                return None
             link = self._match(anchor, view)
             agree = link.inliers >= self.options.min_inliers
             if agree and link.fit.reason is not Reason.DEGENERATE:
                 return link
+            spent = self._clock() - begun
         return None
+
+    def _candidates(self, view: View) -> list[View]:
+        """List anchors, the likeliest first: most often the latest, unless it was lost."""
+        likeness = [alike(anchor.description, view.description) for anchor in self._anchors]
+        if likeness and not self._lost:
+            likeness[-1] *= _TRUST
+        order = np.argsort(likeness, kind="stable")[::-1]
+        return [self._anchors[number] for number in order]
 
     def _match(self, anchor: View, view: View) -> _Link:
         (matches,) = self._method.match([(anchor.description, view.description)])

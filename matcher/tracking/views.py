@@ -14,6 +14,7 @@ from matcher.types import Description, Image, Mask, Matcher, Points
 
 Ids = NDArray[np.int64]
 
+_FEW = 256  # keypoints that tell whether two views are alike: the best of each
 _SAME = 1.5  # pixels: a keypoint that near to a followed point is that point
 
 
@@ -90,6 +91,25 @@ def look(
     (described,) = method.describe([seen], [allowed])
     described = _best(described, level.keypoints)
     return View(number, described, size, turns % 4, 0.0, np.full(len(described), -1, np.int64))
+
+
+def alike(description0: Description, description1: Description) -> int:
+    """Count keypoints whose descriptors are each other's nearest.
+
+    It takes a millisecond, and ranks views well enough to tell which one is worth matching.
+    """
+    if not (len(description0) and len(description1)):
+        return 0
+    similarity = _directions(description0) @ _directions(description1).T  # (N0, N1)
+    nearest0, nearest1 = similarity.argmax(axis=1), similarity.argmax(axis=0)
+    return int((nearest1[nearest0] == np.arange(len(nearest0))).sum())
+
+
+def _directions(description: Description) -> NDArray[np.float32]:
+    """Normalise the descriptors of the best keypoints, less what all of them share."""
+    few = description.descriptors[:_FEW].astype(np.float32)
+    few = few - few.mean(axis=0)
+    return np.asarray(few / np.linalg.norm(few, axis=1, keepdims=True).clip(1e-6), np.float32)
 
 
 def _best(description: Description, count: int) -> Description:
