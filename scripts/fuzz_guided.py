@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import random
 import re
 import subprocess
 import sys
@@ -50,6 +51,14 @@ class Target:
             (folder / str(number)).write_bytes(bytes([self.endings.index(ending)]) + data)
         return folder
 
+    def mutate(self, data: bytes, most: int, seed: int) -> bytes:
+        """Change an input as libFuzzer does, or as scripts/fuzz.py does."""
+        chance = random.Random(seed)
+        if chance.random() < 0.5 or not data:
+            changed: bytes = atheris.Mutate(data, most)
+            return changed
+        return (data[:1] + bytes(self.fuzzer.damage(data[1:], chance)))[:most]
+
     def __call__(self, data: bytes) -> None:
         """Read one input, and keep it if that shows a defect."""
         path = self.scratch / f"damaged{self.endings[data[0] % len(self.endings) if data else 0]}"
@@ -75,7 +84,8 @@ def watch(name: str, seconds: int, keep: Path) -> None:
         target = Target(fuzzer, reader, scratch, keep)
         options = [f"-max_total_time={seconds}", "-print_final_stats=1", f"-max_len={LARGEST}"]
         options += ["-timeout=20", "-rss_limit_mb=3072", f"-artifact_prefix={keep}/"]
-        atheris.Setup([sys.argv[0], *options, str(target.corpus())], target)
+        arguments = [sys.argv[0], *options, str(target.corpus())]
+        atheris.Setup(arguments, target, custom_mutator=target.mutate)
         atheris.Fuzz()
 
 
@@ -110,11 +120,11 @@ def main() -> None:
         watch(options.reader, options.seconds, options.keep)
         return
     sys.path.insert(0, str(Path(__file__).parent))
-    import fuzz  # noqa: PLC0415  as above
+    from fuzz_readers import readers  # noqa: PLC0415  as above
 
     options.keep.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        names = [each.name for each in fuzz.readers(Path(folder)) if options.only in each.name]
+        names = [each.name for each in readers(Path(folder)) if options.only in each.name]
     seconds = max(1, round(60 * options.minutes / len(names)))
     print(f"{seconds} s a reader\n| reader | executions | branches | peak MiB | defects |")
     print("|---|---|---|---|---|")

@@ -35,7 +35,7 @@ TESTS = {
     "matcher/nn/streaming.py": "tests/test_streaming.py",
     "matcher/geometry/two_view.py": "tests/test_geometry.py",
     "matcher/geometry/cameras.py": "tests/test_geometry.py",
-    "matcher/geometry/verification.py": "tests/test_fitting.py",
+    "matcher/geometry/verification.py": "tests/test_verification.py",
     "matcher/evaluation/metrics.py": "tests/test_metrics.py",
 }
 WARM = "torch", "scipy.spatial", "scipy.stats", "cv2", "kornia"  # imported once for all

@@ -41,9 +41,11 @@ EXECUTIONS = 25  # of each reader here; scripts/fuzz.py runs any number
 def fuzzer():
     if not FUZZER.is_file():
         pytest.skip("scripts/fuzz.py is not here")
+    sys.path.append(str(FUZZER.parent))
     spec = importlib.util.spec_from_file_location("fuzz", FUZZER)
     module = sys.modules["fuzz"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    sys.path.remove(str(FUZZER.parent))
     return module
 
 

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from matcher.extras import require
 from matcher.geometry.two_view import Pose
+from matcher.reading import refusing
 from matcher.sfm.database import HALF
+from matcher.sfm.model_files import check_model
 from matcher.types import Matrix, Points
 
 
@@ -30,6 +32,7 @@ class MapOptions:
             good to a fifth of a pixel, and a few wrong ones among them pull. 0 leaves it out.
         threads: -1 for all cores; with 1 the same database gives the same model.
         seed: Of the sampling.
+        colours: Whether points get their colours from the photographs, which must be there.
     """
 
     mapper: str = "incremental"
@@ -39,6 +42,7 @@ class MapOptions:
     polish: float = 0.5
     threads: int = -1
     seed: int = 0
+    colours: bool = True
 
     def __post_init__(self) -> None:
         if self.mapper not in ("incremental", "global"):
@@ -57,6 +61,7 @@ class View:
         intrinsics: (3, 3) in this package's pixels, without the distortion.
         points: (N, 2) keypoints.
         seen: (N,) row of the model's points that each keypoint shows, -1 for none.
+        distortion: The other parameters of the camera, in COLMAP's order: k1 of SIMPLE_RADIAL.
     """
 
     name: str
@@ -64,6 +69,7 @@ class View:
     intrinsics: Matrix
     points: Points
     seen: NDArray[np.int64]
+    distortion: tuple[float, ...] = ()
 
     @property
     def centre(self) -> Matrix:
@@ -140,6 +146,7 @@ def _incremental(pycolmap: Any, paths: tuple[str, str, str], options: MapOptions
     chosen.min_num_matches = options.min_inliers
     chosen.min_model_size = options.min_model_size
     chosen.num_threads = options.threads
+    chosen.extract_colors = options.colours
     chosen.ba_refine_focal_length = chosen.ba_refine_extra_params = not options.keep_intrinsics
     if hasattr(chosen, "random_seed"):
         chosen.random_seed = options.seed
@@ -180,11 +187,14 @@ def read_model(folder: str | Path) -> Model:
     Raises:
         ImportError: pycolmap is not installed.
         FileNotFoundError: There is no model in the folder.
+        ValueError: It is damaged.
     """
     pycolmap = require("pycolmap", "reading a model")
     if not list(Path(folder).glob("images.*")):
         raise FileNotFoundError(f"no model in {folder}: cameras, images and points3D are missing")
-    return read_reconstruction(pycolmap.Reconstruction(str(folder)))
+    check_model(Path(folder))
+    with refusing(folder, "whole COLMAP model"):
+        return read_reconstruction(pycolmap.Reconstruction(str(folder)))
 
 
 def read_reconstruction(reconstruction: Any) -> Model:
@@ -218,4 +228,5 @@ def _view(image: Any, camera: Any, row: Mapping[int, int]) -> View:
         intrinsics,
         (np.array(keypoints, np.float64).reshape(-1, 2) - HALF).astype(np.float32),
         np.array(seen, np.int64),
+        tuple(float(camera.params[row]) for row in camera.extra_params_idxs()),
     )
