@@ -101,7 +101,7 @@ def grow(
     options = options or GrowOptions()
     moving = RefineOptions(min_score=options.min_score, search=options.search)
     levels = pyramids(image0, image1, moving.smooth, choose_device(options.device))
-    if matches.refined is None:
+    if matches.refined is None or matches.linear1_from_0 is None:
         matches = refine_on_pyramids(matches, levels, RefineOptions())
     if len(matches) < options.min_support:
         return matches

@@ -95,6 +95,12 @@ Measured = Annotated[
         help="Names with commas between; NAME:option=value too; find for `matcher find`.",
     ),
 ]
+Grow = Annotated[
+    bool,
+    typer.Option(
+        "--grow/--no-grow", help="Add matches that correlation finds between the refined ones."
+    ),
+]
 Turns = Annotated[
     bool | None,
     typer.Option(

@@ -145,8 +145,8 @@ def test_turned_images_are_matched_on_request(command, pair, tmp_path):
 
     assert code == 0
     assert int(said.split()[0]) > int(plain.split()[0]) + 20
-    assert "ncc + turns + refine" in table
-    assert (out / "ncc-turns-refine.png").exists()
+    assert "ncc + turns + grow" in table
+    assert (out / "ncc-turns-grow.png").exists()
 
 
 # IMG-03
@@ -230,7 +230,7 @@ def test_compare_prints_a_row_a_method_and_draws_each(command, pair, tmp_path):
     assert code == 0
     assert "% within 1/3/5 px" in said
     assert "corner error px" in said
-    assert "ncc + refine" in said
+    assert "ncc + grow" in said
     assert str(out / "matches.npz") in said
     assert len(list(out.glob("*.png"))) == 1
 
@@ -264,8 +264,9 @@ def test_evaluate_goes_on_after_damaged_pairs_and_ends_with_1(command, pair, tmp
 
     assert code == 1
     assert "ncc + refine" in said
-    assert "2 pairs, 1 methods, 2 failed" in said
-    assert err.count("damaged.jpg") == 2
+    assert "ncc + grow" in said
+    assert "2 pairs, 1 methods, 3 failed" in said
+    assert err.count("damaged.jpg") == 3
     assert (tmp_path / "out" / "table.md").exists()
 
 

@@ -87,6 +87,12 @@ def test_refined_matches_are_not_refined_again(pair):
     np.testing.assert_array_equal(kept.points1[::-1], known.points1)
 
 
+def test_refined_matches_without_their_maps_grow_too(pair):
+    moved = replace(refine(seeds(), *pair), linear1_from_0=None)
+
+    assert len(grown_only(grow(moved, *pair))) > 400
+
+
 def test_what_has_grown_is_less_sure_than_its_source_and_the_best_come_first(grown):
     assert grown_only(grown).scores.max() <= 0.9
     assert grown_only(grown).scores.min() > 0.5 * 0.8 - 1e-6

@@ -317,10 +317,11 @@ def test_names_are_written_beside_points_without_overlap():
 
 
 def test_rows_of_one_method_share_their_colour():
-    styles = charts.style_of(["a", "a + refine", "b", *"cdefghi"])
+    styles = charts.style_of(["a", "a + refine", "a + grow", "b", *"cdefghi"])
 
     assert styles["a"] == "s0"
     assert styles["a + refine"] == "s0 dashed"
+    assert styles["a + grow"] == "s0 thick"
     assert styles["b"] == "s1"
     assert styles["i"] == "s0 dotted"
 
@@ -336,7 +337,7 @@ def test_results_go_between_the_markers_of_a_document(made, tmp_path):
 
     assert first.startswith("before\n")
     assert first.endswith("\nafter\n")
-    assert "| method | made: homography AUC@3 | made: false accepts | made: ms a pair |" in first
+    assert "| made: method | homography AUC@3 | false accepts | ms a pair |" in first
     row = next(
         row for row in tables.table(evaluation) if (row.method, row.group) == ("good", "all")
     )
@@ -345,6 +346,20 @@ def test_results_go_between_the_markers_of_a_document(made, tmp_path):
     document.write_text("no markers")
     with pytest.raises(ValueError, match=r"README\.md must have the lines <!-- results"):
         readme.update(document, {"made": evaluation})
+
+
+def test_several_results_are_a_table_each_of_the_methods_that_each_ran(made, tmp_path):
+    evaluation, *_ = made
+    kept = tuple(record for record in evaluation.records if record.method == "good")
+    document = tmp_path / "README.md"
+    document.write_text(f"{readme.BEGIN}\n{readme.END}\n")
+
+    readme.update(document, {"all": evaluation, "part": replace(evaluation, records=kept)})
+
+    rows = [line for line in document.read_text().splitlines() if line.startswith("| ")]
+    second = rows[next(at for at, row in enumerate(rows) if row.startswith("| part: method")) :]
+    assert len(second) == 2
+    assert all(not cell.isspace() for row in rows for cell in row.split("|")[1:-1])
 
 
 def test_new_figures_are_measured(made):
@@ -374,7 +389,7 @@ def test_the_commands_write_the_report_and_put_it_into_a_document(tmp_path, text
     ]
 
     assert codes == [0, 0, 0]
-    assert len(list((out / "pictures").iterdir())) == 1
+    assert len(list((out / "pictures").iterdir())) == 2  # refined, and grown
     assert "ncc + refine" in (out / "index.html").read_text("utf-8")
     assert "| ncc + refine |" in document.read_text("utf-8")
     assert "1 pairs, 1 methods, 0 failed" in capsys.readouterr().out

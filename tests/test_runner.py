@@ -316,6 +316,24 @@ def test_refinement_is_scored_beside_what_was_found(tmp_path, texture) -> None:
     assert [record.method for record in only.records] == ["m + refine"]
 
 
+def test_growth_is_scored_in_a_row_of_its_own(tmp_path, texture) -> None:
+    large = texture(160, 192, 0, 2.0)
+    PilImage.fromarray(large[32:128, 32:160]).save(tmp_path / "a.png")
+    PilImage.fromarray(large[36:132, 24:152]).save(tmp_path / "b.png")
+    pair = Pair("one", tmp_path / "a.png", tmp_path / "b.png", Homography(SHIFT), "g")
+
+    settings = replace(AS_THEY_ARE, refine="on", grow=True)
+    evaluation = evaluate({"m": TrueMatcher(noise=0.7)}, [pair], settings)
+
+    refined, grown = evaluation.records
+    assert (refined.method, grown.method) == ("m + refine", "m + grow")
+    assert grown.score.matches > refined.score.matches
+    assert grown.score.precision[0] > 0.95
+    assert grown.seconds.refine > 0
+    alone = evaluate({"m": TrueMatcher()}, [pair], replace(AS_THEY_ARE, grow=True))
+    assert [record.method for record in alone.records] == ["m", "m + grow"]
+
+
 def without_times(evaluation):
     nothing = replace(evaluation.records[0].seconds, describe=0, match=0, refine=0, fit=0)
     return [replace(record, seconds=nothing, peak_mib=0) for record in evaluation.records]

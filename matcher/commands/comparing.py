@@ -13,6 +13,7 @@ from matcher.commands.building import build, build_one
 from matcher.options import (
     DEFAULT_METHODS,
     Device,
+    Grow,
     HtmlFile,
     ImageFile,
     MaybeImage,
@@ -32,6 +33,7 @@ def compare_methods(
     methods_: Methods = DEFAULT_METHODS,
     truth: TruthFile = None,
     refine: Annotated[bool, typer.Option(help="Move matches to sub-pixel places.")] = True,
+    grow: Grow = True,
     turns: Turns = None,
     device: Device = "auto",
     out: OutFolder = Path("runs/compare"),
@@ -42,7 +44,7 @@ def compare_methods(
     from matcher.types import Homography
 
     known = None if truth is None else read_truth(truth, image0, image1)
-    made = build(methods_, device, refine, turns)
+    made = build(methods_, device, refine=refine, grow=grow, turns=turns)
     with terminal.working(f"comparing {', '.join(made)}"):
         found = compare(image0, image1, made, known, out=out)
     error = "corner error px" if isinstance(known, Homography) else "pose error °"

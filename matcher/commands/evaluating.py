@@ -30,6 +30,7 @@ def evaluate_methods(
     ],
     methods_: Measured = DEFAULT_METHODS,
     refine: Annotated[RefineChoice, typer.Option(help="Score matches refined.")] = RefineChoice.ON,
+    grow: Annotated[bool, typer.Option(help="Score them with what grows from them too.")] = True,
     root: Annotated[
         Path | None, typer.Option(file_okay=False, help="Folder of the benchmark's data.")
     ] = None,
@@ -52,7 +53,7 @@ def evaluate_methods(
 
     chosen = benchmarks.find(
         benchmark, root, partial=partial, long_side=resize, repeats=repeats
-    ).refined(refine.value)
+    ).refined(refine.value, grow and refine is not RefineChoice.OFF)
     made = _made(methods_, device, chosen)
     with terminal.bar("evaluating") as advance:
         evaluation = runner.evaluate(

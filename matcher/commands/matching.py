@@ -14,6 +14,7 @@ from matcher import terminal
 from matcher.commands.building import build_one
 from matcher.options import (
     Device,
+    Grow,
     ImageFile,
     MaskFile,
     Method,
@@ -45,6 +46,7 @@ def match_images(
     device: Device = "auto",
     weights: Weights = "default",
     refine: Annotated[bool, typer.Option(help="Move matches to sub-pixel places.")] = True,
+    grow: Grow = True,
     turns: Turns = None,
     scale: Scales = [],  # noqa: B006  typer copies it
     option: OptionItems = [],  # noqa: B006
@@ -54,10 +56,9 @@ def match_images(
 
     masks = [None if mask is None else images.read_mask(mask) for mask in (mask0, mask1)]
     with terminal.working(f"loading {method}"):
-        options = {"weights": weights_from(weights), **fields_from(option)}
-        made = matching.create(
-            method, device=device, refine=refine, turns=turns, scales=scale, **options
-        )
+        stages = {"refine": refine, "grow": grow, "turns": turns, "scales": scale}
+        options = {"weights": weights_from(weights), **stages, **fields_from(option)}
+        made = matching.create(method, device=device, **options)
     with terminal.working(f"matching by {method}"):
         start = time.perf_counter()
         found = matching.match(made, image0, image1, mask0=masks[0], mask1=masks[1])

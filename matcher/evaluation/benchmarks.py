@@ -30,9 +30,9 @@ class Benchmark:
     keypoints: int | None = None
     turns: bool | None = None
 
-    def refined(self, refine: Refine) -> Benchmark:
-        """Score matches as found, refined, or both."""
-        return replace(self, settings=replace(self.settings, refine=refine))
+    def refined(self, refine: Refine, grow: bool = False) -> Benchmark:
+        """Score matches as found, refined, or both, and grown too."""
+        return replace(self, settings=replace(self.settings, refine=refine, grow=grow))
 
 
 def find(

@@ -1,6 +1,7 @@
 """Small charts as SVG text: they lie in the page itself and take its colours, light or dark.
 
-Colours are classes s0 ... s7 of the page's style sheet; a second row of the same method is dashed.
+Colours are classes s0 ... s7 of the page's style sheet; rows of the same method are dashed (refined) or
+thick (grown).
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+
+from matcher.evaluation.settings import GROWN, REFINED, method_of
 
 WIDTH, HEIGHT = 460, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 22, 10, 40
@@ -82,12 +85,12 @@ class Series:
 
 def style_of(methods: Sequence[str]) -> dict[str, str]:
     """Give each row of a report its classes: rows of one method share a colour."""
-    bases = list(dict.fromkeys(_base(method) for method in methods))
+    bases = list(dict.fromkeys(map(method_of, methods)))
     return {
-        method: f"s{bases.index(_base(method)) % COLOURS}"
-        + (" dashed" if method != _base(method) else "")
-        + (" dotted" if bases.index(_base(method)) >= COLOURS else "")
-        for method in methods
+        row: f"s{bases.index(method_of(row)) % COLOURS}"
+        + (" dashed" if row.endswith(REFINED) else " thick" if row.endswith(GROWN) else "")
+        + (" dotted" if bases.index(method_of(row)) >= COLOURS else "")
+        for row in methods
     }
 
 
@@ -145,10 +148,6 @@ def interval_bar(value: float, low: float, high: float, top: float, style: str) 
         f'<svg class="cell {style}" viewBox="0 0 100 12" preserveAspectRatio="none">'
         f'<rect width="{max(value * scale, 0):.1f}" height="12"/>{whisker}</svg>'
     )
-
-
-def _base(method: str) -> str:
-    return method.removesuffix(" + refine")
 
 
 def _label(name: str, x: float, y: float, taken: list[tuple[float, float, float]]) -> str:

@@ -30,7 +30,7 @@ def identity(method: Any) -> str:
         method: A method or a function of two images.
     """
     if isinstance(method, Refined):
-        return f"{identity(method.method)} refined"
+        return f"{identity(method.method)} refined" + " and grown" * method.grow
     if inspect.isfunction(method):
         return f"{method.__module__}.{method.__qualname__} {_source_hash(method)}"
     kind = type(method)

@@ -15,7 +15,7 @@ from matcher.evaluation.records import Kind, Outcome, Record
 from matcher.evaluation.runner import Evaluation
 from matcher.evaluation.scoring import in_measured_pixels
 from matcher.evaluation.session import Method, Session, frame_of
-from matcher.evaluation.settings import Settings
+from matcher.evaluation.settings import Settings, method_of
 from matcher.evaluation.truth import reprojection_errors
 from matcher.explore.plots import draw_matches
 from matcher.types import Pair
@@ -69,7 +69,7 @@ def draw(
     written = []
     for label, method in methods.items():
         session = Session(method, evaluation.settings)
-        for row in (label, f"{label} + refine"):
+        for row in (label + stage for stage in evaluation.settings.stages):
             found = extremes([r for r in evaluation.records if r.method == row])
             for record in dict.fromkeys((*found.worst, *found.best)):
                 path = folder / FOLDER / f"{record.key}.jpg"
@@ -104,7 +104,11 @@ def _badness(record: Record) -> tuple[float, float, float]:
 
 def _draw(session: Session, pair: Pair, record: Record, path: Path) -> None:
     described, stages = session.stages(pair)
-    matches = stages[-1 if record.method.endswith(" + refine") else 0][0]
+    matches = next(
+        matches
+        for stage, (matches, _) in zip(session.settings.stages, stages, strict=True)
+        if record.method == method_of(record.method) + stage
+    )
     frame, settings = frame_of(described), Settings(long_side=None)
     matches, truth, _ = in_measured_pixels(matches, pair.truth, frame, settings)
     rows = np.linspace(0, len(matches) - 1, min(_MOST, len(matches))).astype(np.int64)

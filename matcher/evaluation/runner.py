@@ -23,7 +23,7 @@ from matcher.evaluation.environment import Environment
 from matcher.evaluation.identity import identity
 from matcher.evaluation.records import Record, RecordFile, finite
 from matcher.evaluation.session import Method, Session
-from matcher.evaluation.settings import Settings
+from matcher.evaluation.settings import FOUND, Settings
 from matcher.matching import Refined
 from matcher.reading import read_json, refusing
 from matcher.types import DenseMap, Pair, TwoViewDepth
@@ -92,7 +92,7 @@ def evaluate(
         for pair in pairs:
             wanted = {
                 row: _hash(row, names[label], hashes[pair.name], rules)
-                for row in _rows(label, settings)
+                for row in (label + stage for stage in settings.stages)
             }
             keys += wanted.values()
             if not all(file.done(key) for key in wanted.values()):
@@ -142,17 +142,12 @@ def _check(methods: Mapping[str, Method], pairs: Sequence[Pair], settings: Setti
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"pair names must be unique: {', '.join(twice)}")
     refined = [label for label, method in methods.items() if isinstance(method, Refined)]
-    if refined and settings.refine != "off":
+    if refined and settings.stages != (FOUND,):
         raise ValueError(f"{', '.join(refined)} would be refined twice: create with refine=False")
     if settings.measure == "resized":
         dense = [p.name for p in pairs if isinstance(p.truth, (DenseMap, TwoViewDepth))]
         if dense:
             raise ValueError(f"dense truth is measured in original pixels only: {dense[0]}")
-
-
-def _rows(label: str, settings: Settings) -> list[str]:
-    rows = [label, f"{label} + refine"]
-    return {"off": rows[:1], "on": rows[1:], "both": rows}[settings.refine]
 
 
 def _hash(*parts: str) -> str:

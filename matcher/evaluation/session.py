@@ -17,8 +17,9 @@ from matcher.evaluation.environment import PeakMemory
 from matcher.evaluation.metrics import recall
 from matcher.evaluation.records import Kind, Outcome, Record, Seconds
 from matcher.evaluation.scoring import CORRECT_PIXELS, Frame, failure_score, score
-from matcher.evaluation.settings import Settings
+from matcher.evaluation.settings import FOUND, GROWN, REFINED, Settings
 from matcher.evaluation.turns import matches_turned_back
+from matcher.growth import grow
 from matcher.quarter_turns import turned, turned_back
 from matcher.refinement import refine
 from matcher.types import Description, Image, Matcher, Matches, Pair, Truth
@@ -102,7 +103,7 @@ class Session:
         ]
 
     def stages(self, pair: Pair) -> tuple[tuple[Described, Described], list[Stage]]:
-        """Describe and match a pair: as found, refined, or both, as the settings say.
+        """Describe and match a pair: as found, refined, grown, as the settings say.
 
         Raises:
             UnreadableError: An image is missing or none; and whatever the method raises.
@@ -135,22 +136,24 @@ class Session:
         return self._described[key]
 
     def _stages(self, described0: Described, described1: Described) -> list[Stage]:
-        """Match as found, refined, or both."""
+        """Match as found, refined, grown, as the settings say."""
         describing = described0.seconds + described1.seconds
         start = time.perf_counter()
         found = match_described(self.method, described0, described1)
         if self.settings.max_matches is not None:
             found = found.sorted().select(slice(self.settings.max_matches))
         matching = time.perf_counter() - start
-        stages = [(found, Seconds(describing, matching))]
-        if self.settings.refine != "off":
-            start = time.perf_counter()
-            refined = refine(found, images.grey(described0.image), images.grey(described1.image))
-            refining = time.perf_counter() - start
-            stages.append((refined, Seconds(describing, matching, refining)))
-        chosen = stages[1:] if self.settings.refine == "on" else stages
+        pictures = images.grey(described0.image), images.grey(described1.image)
+        stages = {FOUND: (found, Seconds(describing, matching))}
+        for stage, finish in ((REFINED, refine), (GROWN, grow)):
+            if stage in self.settings.stages:
+                start = time.perf_counter()
+                finished = finish(found, *pictures)
+                refining = time.perf_counter() - start
+                stages[stage] = finished, Seconds(describing, matching, refining)
         turns = described0.turns, described1.turns
         sizes = described0.working_size, described1.working_size
+        chosen = (stages[stage] for stage in self.settings.stages)
         return [(matches_turned_back(matches, turns, sizes), spent) for matches, spent in chosen]
 
     def _scored(

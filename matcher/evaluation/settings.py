@@ -17,6 +17,8 @@ POSE_DEGREES = (1.0, 3.0, 5.0, 10.0, 20.0)
 LABELLED_PIXELS = tuple(map(float, range(20)))  # WxBS's, which count a distance at the limit too
 PLACED_LIMITS = (3.0, 3.0, 1.05)  # of a template that counts as found: pixels, degrees, factor
 
+FOUND, REFINED, GROWN = "", " + refine", " + grow"  # stages, as they end the label of a row
+
 Refine: TypeAlias = Literal["off", "on", "both"]
 Solver: TypeAlias = Literal["judged", "opencv", "poselib"]
 
@@ -26,6 +28,11 @@ _CHOICES = {
     "solver": ("judged", "opencv", "poselib"),
     "pose_error": ("common", "strict"),
 }
+
+
+def method_of(row: str) -> str:
+    """Take the stage off the label of a row."""
+    return row.removesuffix(REFINED).removesuffix(GROWN)
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,7 @@ class Settings:
         measure: Where errors and thresholds are pixels: of the "original" files, or of the
             "resized" images, which some published protocols do and which flatters.
         refine: Score the matches as found ("off"), after `matcher.refine` ("on"), or both.
+        grow: Score them after `matcher.grow` too.
         solver: "judged" fits with `matcher.geometry.fitting`, which refuses what the matches do not
             determine; "opencv" (its plain RANSAC) and "poselib" take whatever the solver returns,
             as published tables do.
@@ -65,6 +73,7 @@ class Settings:
     max_matches: int | None = None
     measure: Literal["original", "resized"] = "original"
     refine: Refine = "off"
+    grow: bool = False
     solver: Solver = "judged"
     estimator: Estimator = field(default_factory=Estimator)
     homography_thresholds: tuple[float, ...] = (3.0,)
@@ -84,6 +93,12 @@ class Settings:
         for name, least in largest.items():
             if not getattr(self, name) >= least:
                 raise ValueError(f"{name} must be {least:g} at least, not {getattr(self, name)}")
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """What is scored of a method, as it is added to the label of its row."""
+        refined = {"off": (FOUND,), "on": (REFINED,), "both": (FOUND, REFINED)}[self.refine]
+        return (*refined, GROWN) if self.grow else refined
 
     def working_size(self, size: tuple[int, int]) -> tuple[int, int]:
         """Tell the height and width at which an image of (height, width) is matched."""
