@@ -1,12 +1,13 @@
 """Reconstruct scenes with known cameras by several methods, and print how well and how fast.
 
-    python scripts/bench_sfm.py FOLDER ... [--methods superglue,loftr,sift] [--merging] [--out DIR]
+    python scripts/bench_sfm.py FOLDER ... [--methods superglue,loftr,sift] [--stages] [--out DIR]
 
 A scene is a folder with `images/` and `cameras.json` (by image name: width, height, K, R and t of
 camera_from_world). Cameras are given to every method; models are aligned to the known centres.
 `colmap-sift` is pycolmap's own pipeline: its SIFT, its matcher, its verification, its mapper, without
 our last adjustment; `+ polished` has that too.
-`+ as found` leaves out the placing of tracks by correlation. With `--merging`, the matches of one
+With `--stages` a method has rows without growing (`placed`) and without placing (`as found`) too.
+Methods take options: `superglue:max_keypoints=2048`. With `--merging`, the matches of one
 semi-dense method become tracks by merging, and by rounding to grids of 1 and 4 pixels. With
 `--sizing`, six images are described and matched, and processor seconds and bytes a unit are printed, with
 what they come to for a million images of 20 pairs each.
@@ -27,6 +28,7 @@ import numpy as np
 from matcher import terminal
 from matcher.extras import require
 from matcher.geometry.two_view import Pose
+from matcher.options import method_from
 from matcher.sfm.accuracy import compare_cameras
 from matcher.sfm.cameras import Camera, cameras_of
 from matcher.sfm.database import write_database
@@ -48,6 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("scenes", type=Path, nargs="+")
     parser.add_argument("--methods", default="superglue,loftr,sift,colmap-sift")
+    parser.add_argument("--stages", action="store_true")
     parser.add_argument("--merging", action="store_true")
     parser.add_argument("--sizing", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("runs/sfm"))
@@ -58,8 +61,9 @@ def main() -> None:
         for name in given.methods.split(","):
             out = given.out / scene.name / name
             way = _merged if given.merging else _sized if given.sizing else _mapped
-            rows += way(scene, name, out)
-            print(*rows[-2:], sep="\n", file=sys.stderr, flush=True)
+            found = _staged(scene, name, out) if given.stages else way(scene, name, out)
+            print(*found, sep="\n", file=sys.stderr, flush=True)
+            rows += found
     terminal.print_table(rows)
 
 
@@ -74,29 +78,43 @@ def _truth(scene: Path) -> tuple[dict[str, Pose], dict[str, Camera]]:
 
 
 def _mapped(scene: Path, name: str, out: Path) -> list[dict[str, str]]:
-    """Run a method, sharp and as found."""
+    """Run a method with all stages, or pycolmap's own pipeline."""
+    if name != "colmap-sift":
+        return [_reconstructed(scene, name, out, Settings(mapping=MAPPING))]
     poses, cameras = _truth(scene)
-    if name == "colmap-sift":
-        start = time.perf_counter()
-        database = _colmap(scene, cameras, out)
-        rows = []
-        for label, polish in ((name, 0.0), (f"{name} + polished", MAPPING.polish)):
-            mapping = replace(MAPPING, polish=polish)
-            models = make_models(database, scene / "images", out / "sparse", mapping)
-            rows.append(_row(scene, label, models, poses, time.perf_counter() - start))
-        return rows
+    start = time.perf_counter(), time.process_time()
+    database = _colmap(scene, cameras, out)
     rows = []
-    for label, sharp in ((name, True), (f"{name} + as found", False)):
-        settings = Settings(MethodChoice(name), sharpen=sharp, mapping=MAPPING)
-        if (
-            not sharp
-        ):  # what is not sharp needs the usual threshold, and the mapper's own adjustment
-            usual = replace(MAPPING, polish=0.0)
-            settings = replace(settings, verify=settings.found, mapping=usual)
-        start = time.perf_counter()
-        result = reconstruct(scene / "images", out, settings, cameras=cameras)
-        rows.append(_row(scene, label, result.models, poses, time.perf_counter() - start))
+    for label, polish in ((name, 0.0), (f"{name} + polished", MAPPING.polish)):
+        mapping = replace(MAPPING, polish=polish)
+        models = make_models(database, scene / "images", out / "sparse", mapping)
+        rows.append(_row(scene, label, models, poses, start))
     return rows
+
+
+def _staged(scene: Path, name: str, out: Path) -> list[dict[str, str]]:
+    """Run a method with all stages, without growing, and without placing."""
+    grown = Settings(mapping=MAPPING)
+    placed = replace(grown, grow=False)
+    # What is not placed needs the usual threshold, and the mapper's own adjustment.
+    usual = replace(MAPPING, polish=0.0)
+    found = replace(placed, sharpen=False, verify=grown.found, mapping=usual)
+    ways = {name: grown, f"{name} + placed": placed, f"{name} + as found": found}
+    return [_reconstructed(scene, name, out, way, label) for label, way in ways.items()]
+
+
+def _reconstructed(
+    scene: Path, name: str, out: Path, settings: Settings, label: str = ""
+) -> dict[str, str]:
+    poses, cameras = _truth(scene)
+    start = time.perf_counter(), time.process_time()
+    settings = replace(settings, method=_choice(name))
+    result = reconstruct(scene / "images", out, settings, cameras=cameras)
+    return _row(scene, label or name, result.models, poses, start)
+
+
+def _choice(name: str) -> MethodChoice:
+    return MethodChoice(*method_from(name))
 
 
 def _colmap(scene: Path, cameras: dict[str, Camera], out: Path) -> Path:
@@ -116,8 +134,13 @@ def _colmap(scene: Path, cameras: dict[str, Camera], out: Path) -> Path:
 
 
 def _row(
-    scene: Path, label: str, models: Sequence[Model], poses: dict[str, Pose], seconds: float
+    scene: Path,
+    label: str,
+    models: Sequence[Model],
+    poses: dict[str, Pose],
+    start: tuple[float, float],
 ) -> dict[str, str]:
+    """Write one row; `start` is the clock's and the processor's."""
     if not models:
         return {"scene": scene.name, "method": label, "registered": f"0/{len(poses)}"}
     model = models[0]
@@ -132,7 +155,8 @@ def _row(
         "points": f"{summary['points']}",
         "track length": f"{summary['track length']:.2f}",
         "reprojection px": f"{summary['reprojection error px']:.3f}",
-        "s": f"{seconds:.1f}",
+        "minutes": f"{(time.perf_counter() - start[0]) / 60:.1f}",
+        "processor minutes": f"{(time.process_time() - start[1]) / 60:.1f}",
     }
 
 
@@ -140,7 +164,7 @@ def _merged(scene: Path, name: str, out: Path) -> list[dict[str, str]]:
     """Make tracks of one method's matches in several ways."""
     poses, cameras = _truth(scene)
     photos = list_photos(scene / "images")
-    front_end = FrontEnd(photos, out, MethodChoice(name))
+    front_end = FrontEnd(photos, out, _choice(name))
     stages = Stages(front_end, Alone(front_end))
     pairs = exhaustive([photo.name for photo in photos])
     stages.describe()
@@ -163,7 +187,7 @@ def _merged(scene: Path, name: str, out: Path) -> list[dict[str, str]]:
         tracks = build_tracks(matches, list(front_end.photos), MergeOptions(radius))
         sharp = sharpen(tracks, front_end.place)
         for more, each in (("", tracks), (" + placed", sharp)):
-            start = time.perf_counter()
+            start = time.perf_counter(), time.process_time()
             options = Settings().verify if more else Settings().found
             tied = tie(each, pairs, kept, front_end.long_side, options)
             path = out / f"{label}{more}.db"
@@ -171,7 +195,7 @@ def _merged(scene: Path, name: str, out: Path) -> list[dict[str, str]]:
             write_database(path, tied)
             mapping = MAPPING if more else replace(MAPPING, polish=0.0)
             models = make_models(path, scene / "images", out / "merging", mapping)
-            row = _row(scene, f"{name}, {label}{more}", models, poses, time.perf_counter() - start)
+            row = _row(scene, f"{name}, {label}{more}", models, poses, start)
             rows.append({**row, "tracks before mapping": f"{each.mean_length:.2f}"})
     return rows
 
@@ -180,7 +204,7 @@ def _sized(scene: Path, name: str, out: Path) -> list[dict[str, str]]:
     """Measure what a unit of each stage costs, in a folder of its own so that nothing is done yet."""
     photos = list_photos(scene / "images")[:6]
     folder = out / f"sizing-{time.time_ns()}"
-    front_end = FrontEnd(photos, folder, MethodChoice(name))
+    front_end = FrontEnd(photos, folder, _choice(name))
     stages = Stages(front_end, Alone(front_end))
     names = [photo.name for photo in photos]
     pairs = exhaustive(names)
@@ -192,8 +216,9 @@ def _sized(scene: Path, name: str, out: Path) -> list[dict[str, str]]:
     geometries = stages.verify(pairs, cameras, options)
     bare = replace(Settings(), sharpen=False)
     seconds["merge"] = _seconds(lambda: stages.tracks(geometries, bare))
-    both = _seconds(lambda: stages.tracks(geometries, Settings()))
-    seconds["place"] = both - seconds["merge"]
+    placed = _seconds(lambda: stages.tracks(geometries, replace(Settings(), grow=False)))
+    seconds["place"] = placed - seconds["merge"]
+    seconds["grow"] = _seconds(lambda: stages.tracks(geometries, Settings())) - placed
     size = {
         part: sum(f.stat().st_size for f in (folder / part).rglob("*.npz"))
         for part in ("descriptions", "matches")

@@ -88,7 +88,10 @@ def test_disparity_moves_points_to_the_left_and_zero_is_unknown(write, folder) -
     ("change", "message"),
     [
         ({"image1": None}, "image1 missing"),
-        ({"type": "stereo"}, "type 'stereo' is none of depth, disparity, homography, pose"),
+        (
+            {"type": "stereo"},
+            "type 'stereo' is none of depth, disparity, homography, labelled, placed, pose",
+        ),
         ({"H_0to1": None}, "H_0to1 missing, and type 'homography' needs it"),
         ({"thing": 1}, "thing unknown for type 'homography'"),
         ({"image1": "a.png"}, "image1 is the same file as image0: a.png"),

@@ -106,6 +106,27 @@ def test_a_model_pairs_what_stands_near_and_looks_the_same_way(walk, tmp_path, m
         choose_pairs(choice, front_end, walk)
 
 
+def test_a_model_pairs_what_sees_most_points_in_common_where_asked(walk, tmp_path, monkeypatch):
+    seen = [[1, 2, 3, -1], [1, -1], [2, 3, 4], [4, 1]]
+    front_end = FrontEnd(list_photos(walk), tmp_path / "out", CHOICE)
+    views = {
+        name: type("View", (), {"seen": np.array(rows)})
+        for name, rows in zip(front_end.photos, seen, strict=True)
+    }
+    monkeypatch.setattr(choosing, "read_model", lambda _: type("Model", (), {"views": views}))
+
+    chosen = choose_pairs(PairChoice(f"covisible:{tmp_path}", partners=1), front_end, walk)
+
+    assert chosen == [("0.jpg", "1.jpg"), ("0.jpg", "2.jpg"), ("0.jpg", "3.jpg")]
+    views.clear()
+    with pytest.raises(ValueError, match="none of 4 images has points in"):
+        choose_pairs(PairChoice(f"covisible:{tmp_path}"), front_end, walk)
+    with pytest.raises(
+        ValueError, match="no pairs 'covisible:nowhere'; .* or covisible: and a model"
+    ):
+        choose_pairs(PairChoice("covisible:nowhere"), front_end, walk)
+
+
 def test_the_command_pairs_by_gps(walk, tmp_path, capsys):
     more = ["--method", "ncc", "-o", "max_keypoints=60", "--device", "cpu", "--mapper", "none"]
 

@@ -264,6 +264,95 @@ def test_a_database_keeps_its_schema(tmp_path):
         write_database(tmp_path / "e.db", tie_points(2, 30), "5")
 
 
+def read_version_3(path):
+    """Read a database as programs for COLMAP 3.x do: columns by place, blobs by their sizes."""
+    images = {number: name for number, name, *_ in rows_of(path, "SELECT * FROM images")}
+    cameras = {
+        number: (model, width, height, np.frombuffer(params, np.float64))
+        for number, model, width, height, params, _ in rows_of(path, "SELECT * FROM cameras")
+    }
+    keypoints = {
+        images[number]: np.frombuffer(data, np.float32).reshape(rows, columns)
+        for number, rows, columns, data in rows_of(path, "SELECT * FROM keypoints")
+    }
+
+    def names_of(pair):
+        second = pair % 2147483647
+        return images[(pair - second) // 2147483647], images[second]
+
+    matches = {
+        names_of(pair): np.frombuffer(data, np.uint32).reshape(rows, columns)
+        for pair, rows, columns, data in rows_of(path, "SELECT * FROM matches")
+    }
+    verified = {}
+    for pair, rows, columns, data, config, *blobs in rows_of(
+        path, "SELECT * FROM two_view_geometries"
+    ):
+        numbers = [None if blob is None else np.frombuffer(blob, np.float64) for blob in blobs]
+        inliers = np.frombuffer(data, np.uint32).reshape(rows, columns)
+        verified[names_of(pair)] = (inliers, config, *numbers)
+    return images, cameras, keypoints, matches, verified
+
+
+# SFM-09
+def test_a_reader_for_version_3_finds_all_and_can_reconstruct_from_it(tmp_path):
+    tied = tie_points(3, 80, noise=0.1)
+    path = write_database(tmp_path / "d.db", tied, "3")
+
+    images, cameras, keypoints, matches, verified = read_version_3(path)
+
+    assert list(images.values()) == list(tied.names)
+    model, width, height, params = cameras[1]
+    assert (model, (height, width)) == (1, SIZE)  # PINHOLE
+    np.testing.assert_allclose(params, CAMERA.params)
+    for pair, rows in tied.pairs.items():
+        inliers, config, fundamental, essential, plane, turn, shift = verified[pair]
+        np.testing.assert_array_equal(matches[pair], rows)
+        np.testing.assert_array_equal(inliers, rows[tied.geometries[pair].inliers])
+        assert (config, plane) == (2, None)  # calibrated
+        both = [
+            np.column_stack([keypoints[name][inliers[:, side]], np.ones(len(inliers))])
+            for side, name in enumerate(pair)
+        ]
+        lines = both[0] @ fundamental.reshape(3, 3).T
+        distance = np.abs((both[1] * lines).sum(axis=1)) / np.hypot(*lines[:, :2].T)
+        assert np.median(distance) < 0.3
+        matrix = np.array([[params[0], 0, params[2]], [0, params[1], params[3]], [0, 0, 1]])
+        rays = [points @ np.linalg.inv(matrix).T for points in both]
+        cameras_ = [np.eye(3, 4), np.column_stack([rotation_of(turn), shift])]
+        assert np.abs((rays[1] @ essential.reshape(3, 3) * rays[0]).sum(axis=1)).max() < 0.01
+        for ray0, ray1 in zip(rays[0], rays[1], strict=True):
+            rows4 = [
+                each[axis] * camera[2] - camera[axis]
+                for each, camera in zip((ray0, ray1), cameras_, strict=True)
+                for axis in (0, 1)
+            ]
+            point = np.linalg.svd(np.array(rows4))[2][-1]
+            seen = cameras_[1] @ point
+            assert (seen[2] * point[3] > 0) & (point[2] * point[3] > 0)
+            assert np.linalg.norm((seen[:2] / seen[2] - ray1[:2]) * params[:2]) < 1.5
+
+
+# SFM-09
+def test_an_old_database_with_columns_that_are_gone_is_written_by_name(tmp_path):
+    path = tmp_path / "old.db"
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(
+            "CREATE TABLE images(image_id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, name TEXT "
+            "NOT NULL UNIQUE, camera_id INTEGER NOT NULL, prior_qw REAL, prior_qx REAL, prior_qy "
+            "REAL, prior_qz REAL, prior_tx REAL, prior_ty REAL, prior_tz REAL)"
+        )
+    connection.close()
+
+    write_database(path, tie_points(3, 60), "4")
+
+    images, _, keypoints, _, verified = read_version_3(path)
+    assert list(images.values()) == ["view0.png", "view1.png", "view2.png"]
+    assert len(keypoints["view0.png"]) == 60
+    assert len(verified) == 3
+
+
 # SFM-09
 @pytest.mark.parametrize("version", schema.versions())
 def test_pycolmap_reads_what_is_written(tmp_path, version):

@@ -73,7 +73,8 @@ def make_map(
     pairs: Annotated[
         str,
         typer.Option(
-            help="auto, exhaustive, sequential, retrieval, gps, a list, or a model's folder."
+            help="auto, exhaustive, sequential, retrieval, gps, a list, a model's folder (by its "
+            "poses), or covisible:FOLDER (by its points)."
         ),
     ] = "auto",
     long_side: Annotated[int, typer.Option(min=0, help="In pixels; 0 keeps sizes.")] = 1600,

@@ -1,30 +1,30 @@
-"""Reconstruct photographs from their verified matches, to verify these once more by many views.
-
-COLMAP counts pixels from the corner of the top-left pixel, 0.5 more than this package; the shift is made here.
-"""
+"""Reconstruct photographs from their verified matches, to verify these once more by many views."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matcher.extras import require
-from matcher.geometry.cameras import guess_intrinsics, undistort
+from matcher.geometry.cameras import undistort
 from matcher.geometry.two_view import Pose, fundamental_from_pose, sampson_distance
+from matcher.sfm.cameras import Camera
+from matcher.sfm.database import write_database
+from matcher.sfm.geometry import VerifyOptions, verify_pair
+from matcher.sfm.mapping import MapOptions, View, make_models
+from matcher.sfm.tiepoints import TiePoints
 from matcher.types import Matrix, Points
 
 PairOfRows: TypeAlias = tuple[int, int]
 Rows: TypeAlias = NDArray[np.int64]
 
-_HALF_PIXEL = 0.5
-_LEAST_IMAGES = 3  # of a model: two views verify nothing beyond themselves
+# Two views verify nothing beyond themselves; one thread adds up in the same order every run.
+_OPTIONS = MapOptions(min_model_size=3, polish=0, threads=1, colours=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,31 +34,23 @@ class Shot:
     Attributes:
         points: (N, 2) keypoints in pixels.
         size: Height and width in pixels.
-        camera: Photographs of one size and one name here are taken to be from one camera.
     """
 
     points: Points
     size: tuple[int, int]
-    camera: str = ""
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class Placed:
     """A photograph whose place in a model is known.
 
     Attributes:
-        model: Number of the model; views of different models have nothing in common.
-        pose: camera_from_world.
-        tracks: (N,) number of the scene point of each keypoint; -1 where there is none.
-        intrinsics: (3, 3), pixels counted from the centre of the top-left pixel.
-        distortion: k1 of the lens.
+        model: Number of the model; photographs of different models have nothing in common.
+        view: Its pose, camera and scene points.
     """
 
     model: int
-    pose: Pose
-    tracks: Rows
-    intrinsics: Matrix
-    distortion: float
+    view: View
 
 
 def epipolar_errors(view0: View, view1: View, points0: Points, points1: Points) -> Matrix:
@@ -76,8 +68,8 @@ def epipolar_errors(view0: View, view1: View, points0: Points, points1: Points) 
     rotation = view1.pose.rotation @ view0.pose.rotation.T
     pose = Pose(rotation, view1.pose.translation - rotation @ view0.pose.translation)
     ideal0, ideal1 = (
-        undistort(points, view.intrinsics, [view.distortion])
-        for view, points in ((view0, points0), (view1, points1))
+        undistort(points, view.intrinsics, list(view.distortion))
+        for points, view in ((points0, view0), (points1, view1))
     )
     fundamental = fundamental_from_pose(pose, view0.intrinsics, view1.intrinsics)
     return sampson_distance(ideal0, ideal1, fundamental)
@@ -88,15 +80,17 @@ def shared_tracks(view0: View, view1: View) -> Rows:
 
     A scene point that has several keypoints in one photograph is left out.
     """
-    (points0, rows0), (points1, rows1) = (_once(view.tracks) for view in (view0, view1))
+    (points0, rows0), (points1, rows1) = (_once(view.seen) for view in (view0, view1))
     _, chosen0, chosen1 = np.intersect1d(points0, points1, assume_unique=True, return_indices=True)
     return np.stack([rows0[chosen0], rows1[chosen1]], axis=1)
 
 
 def reconstruct(
     shots: Sequence[Shot], matches: Mapping[PairOfRows, Rows], seed: int = 0
-) -> dict[int, View]:
+) -> dict[int, Placed]:
     """Place photographs in one or more models by incremental structure from motion.
+
+    Photographs of one size are taken to be from one camera.
 
     Args:
         shots: The photographs.
@@ -104,28 +98,49 @@ def reconstruct(
         seed: Of the robust fits.
 
     Returns:
-        The views, by the row of the photograph; those that could not be placed are absent.
+        Those that could be placed, by their rows; one that is in several models belongs to the
+        largest.
 
     Raises:
         ImportError: pycolmap is not installed.
 
     Source: Schönberger and Frahm, Structure-from-Motion Revisited, CVPR 2016.
     """
-    colmap = require("pycolmap", "mapping photographs")
     if not matches:
         return {}
-    colmap.logging.minloglevel = colmap.logging.Level.ERROR.value
     with tempfile.TemporaryDirectory() as folder:
-        database = Path(folder) / "database.db"
-        _write_database(colmap, database, shots, matches)
-        pairs = Path(folder) / "pairs.txt"
-        pairs.write_text("".join(f"{first} {second}\n" for first, second in matches), "utf-8")
-        verification = colmap.TwoViewGeometryOptions()
-        verification.ransac.random_seed = seed
-        colmap.verify_matches(database, pairs, options=verification)
-        options = _pipeline_options(colmap, seed)
-        models = colmap.incremental_mapping(database, folder, folder, options=options)
-    return _views(models, [len(shot.points) for shot in shots])
+        database = write_database(Path(folder) / "database.db", _tie_points(shots, matches, seed))
+        options = replace(_OPTIONS, seed=seed)
+        models = make_models(database, folder, Path(folder) / "sparse", options)
+    placed: dict[int, Placed] = {}
+    for number, model in enumerate(models):
+        for name, view in model.views.items():
+            placed.setdefault(int(name), Placed(number, view))
+    return placed
+
+
+def _tie_points(shots: Sequence[Shot], matches: Mapping[PairOfRows, Rows], seed: int) -> TiePoints:
+    """Name photographs by their rows, and verify their pairs."""
+    sizes = list(dict.fromkeys(shot.size for shot in shots))
+    cameras = [Camera.guessed(size) for size in sizes]
+    camera_of = tuple(sizes.index(shot.size) for shot in shots)
+    options = VerifyOptions(seed=seed)
+    geometries = {
+        (str(row0), str(row1)): verify_pair(
+            (shots[row0].points[rows[:, 0]], shots[row1].points[rows[:, 1]]),
+            (cameras[camera_of[row0]], cameras[camera_of[row1]]),
+            options,
+        )
+        for (row0, row1), rows in matches.items()
+    }
+    return TiePoints(
+        tuple(map(str, range(len(shots)))),
+        tuple(cameras),
+        camera_of,
+        {str(row): shot.points for row, shot in enumerate(shots)},
+        {(str(row0), str(row1)): rows for (row0, row1), rows in matches.items()},
+        geometries,
+    )
 
 
 def _once(tracks: Rows) -> tuple[Rows, Rows]:
@@ -134,69 +149,3 @@ def _once(tracks: Rows) -> tuple[Rows, Rows]:
     points, first, counts = np.unique(tracks[rows], return_index=True, return_counts=True)
     single = counts == 1
     return points[single], rows[first[single]]
-
-
-def _pipeline_options(colmap: ModuleType, seed: int) -> Any:
-    options = colmap.IncrementalPipelineOptions()
-    options.min_model_size = _LEAST_IMAGES
-    options.extract_colors = False
-    options.random_seed = seed
-    options.num_threads = 1  # more threads add up in another order: other last digits every run
-    return options
-
-
-def _write_database(
-    colmap: ModuleType, path: Path, shots: Sequence[Shot], matches: Mapping[PairOfRows, Rows]
-) -> None:
-    """Write COLMAP's database; image i has the name and the number i + 1."""
-    cameras: dict[tuple[str, tuple[int, int]], int] = {}
-    with colmap.Database.open(path) as database:
-        for row, shot in enumerate(shots):
-            key = (shot.camera, shot.size)
-            if key not in cameras:
-                cameras[key] = database.write_camera(_camera(colmap, shot.size))
-            _write_image(colmap, database, row, cameras[key])
-            database.write_keypoints(row + 1, (shot.points + _HALF_PIXEL).astype(np.float32))
-        for (row0, row1), rows in matches.items():
-            database.write_matches(row0 + 1, row1 + 1, rows.astype(np.uint32))
-
-
-def _camera(colmap: ModuleType, size: tuple[int, int]) -> Any:
-    height, width = size
-    focal = float(guess_intrinsics(size)[0, 0])
-    return colmap.Camera.create_from_model_name(0, "SIMPLE_RADIAL", focal, width, height)
-
-
-def _write_image(colmap: ModuleType, database: Any, row: int, camera: int) -> None:
-    image = colmap.Image(name=str(row), camera_id=camera, image_id=row + 1)
-    database.write_image(image, use_image_id=True)
-
-
-def _views(models: Mapping[int, Any], counts: Sequence[int]) -> dict[int, View]:
-    """Read the views of all models; a photograph in several belongs to the largest."""
-    views: dict[int, View] = {}
-    ordered = sorted(models.items(), key=lambda item: -item[1].num_reg_images())
-    for number, model in ordered:
-        for image_id in model.reg_image_ids():
-            image = model.image(image_id)
-            row = int(image.name)
-            if row not in views:
-                focal, x, y, distortion = image.camera.params
-                centre = x - _HALF_PIXEL, y - _HALF_PIXEL
-                intrinsics = np.array([[focal, 0, centre[0]], [0, focal, centre[1]], [0, 0, 1.0]])
-                tracks = _tracks(image, counts[row])
-                views[row] = View(number, _pose(image), tracks, intrinsics, float(distortion))
-    return views
-
-
-def _pose(image: Any) -> Pose:
-    matrix = image.cam_from_world().matrix()
-    return Pose(np.array(matrix[:, :3]), np.array(matrix[:, 3]))
-
-
-def _tracks(image: Any, count: int) -> Rows:
-    tracks = np.full(count, -1, np.int64)
-    for row, point in enumerate(image.points2D):
-        if point.has_point3D():
-            tracks[row] = point.point3D_id
-    return tracks

@@ -24,15 +24,16 @@ from matcher.mining.candidates import candidate_pairs
 from matcher.mining.dense import DenseOptions, agreement, spread
 from matcher.mining.mapping import (
     PairOfRows,
+    Placed,
     Rows,
     Shot,
-    View,
     epipolar_errors,
     reconstruct,
     shared_tracks,
 )
 from matcher.mining.pair_file import Collection, MinedPair
 from matcher.refinement import refine
+from matcher.sfm.mapping import View
 from matcher.types import Description, Matcher, Matches, Points
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # what is done, how many are, of how many
@@ -108,7 +109,7 @@ def mine(
         pairs += [mined] if len(mined) >= options.min_matches else []
         report("spreading", done + 1, len(chosen))
     origin = asdict(options) | {"candidates": len(candidates), "verified": len(found)}
-    origin |= {"placed": len(views), "models": len({view.model for view in views.values()})}
+    origin |= {"placed": len(views), "models": len({each.model for each in views.values()})}
     return Collection(tuple(files), tuple(sizes), tuple(pairs), origin)
 
 
@@ -175,7 +176,7 @@ def _verified(
 def _agreeing(
     described: Sequence[Description],
     found: Mapping[PairOfRows, Rows],
-    views: Mapping[int, View],
+    views: Mapping[int, Placed],
     options: MineOptions,
 ) -> dict[PairOfRows, Rows]:
     """List the matches of each pair that the model of all views confirms.
@@ -190,7 +191,7 @@ def _agreeing(
         if view0 is None or view1 is None:
             rows = own if len(own) >= _ALONE * options.min_matches else own[:0]
         elif view0.model == view1.model:
-            rows = _of_model(described, pair, own, (view0, view1), options)
+            rows = _of_model(described, pair, own, (view0.view, view1.view), options)
         else:
             continue
         if len(rows) >= options.min_matches:
@@ -247,7 +248,7 @@ def _finish(
     sizes: Sequence[tuple[int, int]],
     pair: PairOfRows,
     rows: Rows,
-    known: tuple[Mapping[int, View], MineOptions],
+    known: tuple[Mapping[int, Placed], MineOptions],
 ) -> MinedPair:
     """Refine and spread the matches of a pair, and write them in pixels of the photographs."""
     views, options = known
@@ -288,12 +289,12 @@ def _in_photographs(
 def _explained(
     matches: Matches,
     pair: PairOfRows,
-    views: Mapping[int, View],
+    views: Mapping[int, Placed],
     options: MineOptions,
 ) -> Matches:
     """Keep the matches that fit the epipolar geometry of the model."""
     if not all(row in views for row in pair):
         return matches
-    views01 = views[pair[0]], views[pair[1]]
+    views01 = views[pair[0]].view, views[pair[1]].view
     errors = epipolar_errors(*views01, matches.points0, matches.points1)
     return matches.select(errors <= options.max_error)

@@ -13,6 +13,7 @@ from matcher.sfm.gps import positions_of
 from matcher.sfm.mapping import read_model
 from matcher.sfm.pairs import NamePair
 
+COVISIBLE = "covisible:"  # before the folder of a model
 FEW = 60  # images up to which all pairs are matched where nothing else is asked for
 
 
@@ -24,10 +25,11 @@ class PairChoice:
         kind: "exhaustive"; "sequential" with loops closed by retrieval; "retrieval"; "gps" takes the
             nearest by the positions in the files; "auto" is exhaustive for up to 60 images, else
             retrieval; or a path: of a list of pairs, or of a model's folder, by whose poses those
-            are taken that stand near and look the same way. Retrieval finds the partners of images
-            whose position or pose is not known.
+            are taken that stand near and look the same way; or "covisible:" and a model's folder, by
+            how many of its points two images both see. Retrieval finds the partners of images whose
+            position or pose is not known.
         overlap: Next images of a sequence that each is matched with.
-        partners: Most that an image chooses by retrieval, position or pose.
+        partners: Most that an image chooses by retrieval, position, pose or points in common.
     """
 
     kind: str = "auto"
@@ -46,12 +48,14 @@ def choose_pairs(choice: PairChoice, front_end: FrontEnd, folder: str | Path) ->
         kind = "exhaustive" if len(front_end.photos) <= FEW else "retrieval"
     if kind in _KINDS:
         return _KINDS[kind](choice, front_end)
+    if kind.startswith(COVISIBLE) and Path(kind.removeprefix(COVISIBLE)).is_dir():
+        return _by_points(choice, front_end)
     if Path(kind).is_dir():
         return _by_model(choice, front_end)
     if not Path(kind).is_file():
         raise ValueError(
             f"no pairs {kind!r}; there are auto, {', '.join(sorted(_KINDS))}, "
-            "or the path of a list or of a model's folder"
+            "the path of a list or of a model's folder, or covisible: and a model's folder"
         )
     return pairs.listed(kind, list(front_end.photos), folder)
 
@@ -83,6 +87,15 @@ def _by_model(choice: PairChoice, front_end: FrontEnd) -> list[NamePair]:
     poses = {name: views[name].pose for name in front_end.photos if name in views}
     near = pairs.from_poses(poses, choice.partners)
     return _completed(near, poses, f"a pose in {choice.kind}", choice, front_end)
+
+
+def _by_points(choice: PairChoice, front_end: FrontEnd) -> list[NamePair]:
+    folder = choice.kind.removeprefix(COVISIBLE)
+    views = read_model(folder).views
+    seen = {name: views[name].seen for name in front_end.photos if name in views}
+    points = {name: rows[rows >= 0].tolist() for name, rows in seen.items()}
+    near = pairs.covisible(points, choice.partners)
+    return _completed(near, points, f"points in {folder}", choice, front_end)
 
 
 def _completed(

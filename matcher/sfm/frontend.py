@@ -19,6 +19,7 @@ from matcher import images, matching
 from matcher.evaluation.identity import identity
 from matcher.sfm.cameras import Camera
 from matcher.sfm.geometry import TwoViewGeometry, VerifyOptions, verify_pair
+from matcher.sfm.growing import Grown, grow_group
 from matcher.sfm.photos import Photo, load
 from matcher.sfm.sharpening import Group, Placed, place
 from matcher.sfm.store import Descriptions, MatchStore
@@ -158,6 +159,14 @@ class FrontEnd:
     def place(self, groups: Sequence[Group]) -> list[Placed]:
         """Correlate points of one image with those of another: one group an image pair."""
         return [place(group, self.image(group.fixed), self.image(group.moving)) for group in groups]
+
+    def grow(self, groups: Sequence[Group]) -> list[Grown]:
+        """Grow from the points that two images share: one group an image pair."""
+        return [self._grown(group) for group in groups]
+
+    def _grown(self, group: Group) -> Grown:
+        one, other = self.description(group.fixed), self.description(group.moving)
+        return grow_group(group, (one.image, other.image), (one.mask, other.mask))
 
     def description(self, name: str) -> Description:
         """Return a photo's description, from memory, from disk, or made now."""

@@ -6,6 +6,7 @@ with `union`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -218,14 +219,15 @@ def covisible(seen: Mapping[str, Iterable[int]], count: int = 20) -> list[NamePa
     for index, name in enumerate(names):
         for point in set(seen[name]):
             viewers.setdefault(point, []).append(index)
-    shared: dict[tuple[int, int], int] = {}
+    shared: list[Counter[int]] = [Counter() for _ in names]
     for views in viewers.values():
-        for pair in combinations(views, 2):
-            shared[pair] = shared.get(pair, 0) + 1
+        for first, second in combinations(views, 2):
+            shared[first][second] += 1
+            shared[second][first] += 1
     chosen: set[tuple[int, int]] = set()
-    for first in range(len(names)):
-        mine = [(-number, pair) for pair, number in shared.items() if first in pair]
-        chosen |= {pair for _, pair in sorted(mine)[:count]}
+    for first, partners in enumerate(shared):
+        best = sorted(partners, key=lambda second: (-partners[second], second))[:count]
+        chosen |= {(min(first, second), max(first, second)) for second in best}
     return [(names[first], names[second]) for first, second in sorted(chosen)]
 
 

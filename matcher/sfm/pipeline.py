@@ -37,11 +37,12 @@ from matcher.sfm.database import write_database
 from matcher.sfm.distribution import Alone, Crew, Processes, RayCrew, cut
 from matcher.sfm.frontend import BATCH, SHARD, FrontEnd, MethodChoice, VerifyJob
 from matcher.sfm.geometry import TwoViewGeometry, VerifyOptions, verify_pair
+from matcher.sfm.growing import Grown, grow_tracks
 from matcher.sfm.mapping import MapOptions, Model, make_models
 from matcher.sfm.photos import list_photos
 from matcher.sfm.sharpening import Group, Placed, sharpen
 from matcher.sfm.tiepoints import NamePair, Rows, TiePoints
-from matcher.sfm.tracks import MergeOptions, Tracks, build_tracks
+from matcher.sfm.tracks import MergeOptions, Tracks, bounded, build_tracks
 from matcher.storage import write
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # stage, done, of how many
@@ -59,6 +60,7 @@ class Settings:
         found: When matches count as found, in pixels of the described images.
         merge: How matches become tracks.
         sharpen: Whether correlation places the observations of tracks.
+        grow: Whether corners between placed tracks become tracks too.
         verify: When tie points count, in pixels of the described images.
         mapping: How models are made; None makes none.
         schema: Of the database, "3" or "4".
@@ -74,6 +76,7 @@ class Settings:
     found: VerifyOptions = field(default_factory=VerifyOptions)
     merge: MergeOptions = field(default_factory=MergeOptions)
     sharpen: bool = True
+    grow: bool = True
     verify: VerifyOptions = field(default_factory=lambda: VerifyOptions(threshold=1.0))
     mapping: MapOptions | None = field(default_factory=MapOptions)
     schema: str = "4"
@@ -206,17 +209,25 @@ class Stages:
         return dict(zip(pairs, (each for block in done for each in block), strict=True))
 
     def tracks(self, geometries: Mapping[NamePair, TwoViewGeometry], settings: Settings) -> Tracks:
-        """Merge the inliers of all pairs to tracks, and place their observations."""
+        """Merge the inliers of all pairs to tracks, place their observations, and let them grow."""
         found = {
             pair: self.front_end.found(pair).select(geometry.inliers)
             for pair, geometry in geometries.items()
             if not geometry.rejection
         }
         tracks = build_tracks(found, list(self.front_end.photos), settings.merge)
-        return sharpen(tracks, self._place) if settings.sharpen else tracks
+        if not settings.sharpen:
+            return tracks
+        placed = sharpen(tracks, self._place)
+        if not settings.grow:
+            return placed
+        return bounded(grow_tracks(placed, list(found), self._grow), settings.merge.max_keypoints)
 
     def _place(self, groups: Sequence[Group]) -> list[Placed]:
         return [placed for block in self._run("place", cut(groups, BATCH)) for placed in block]
+
+    def _grow(self, groups: Sequence[Group]) -> list[Grown]:
+        return [grown for block in self._run("grow", cut(groups, BATCH)) for grown in block]
 
     def _run(self, stage: str, blocks: Sequence[Sequence[Any]]) -> list[Any]:
         """Let the crew do blocks; return the results in the order of the blocks."""

@@ -115,7 +115,7 @@ def build_tracks(
     tracks = link(left, right, scores, images)
     strength = _sums(left, scores, len(points)) + _sums(right, scores, len(points))
     built = _sorted(tuple(names), images, points, strength, tracks)
-    return _bounded(built, options.max_keypoints)
+    return bounded(built, options.max_keypoints)
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,7 +299,7 @@ def _sorted(
     return built.select(np.ones(len(order), bool))
 
 
-def _bounded(tracks: Tracks, most: int) -> Tracks:
+def bounded(tracks: Tracks, most: int) -> Tracks:
     """Keep at most so many keypoints of each image: those of long tracks, then of high weight."""
     length = np.bincount(tracks.tracks, minlength=len(tracks))[tracks.tracks]
     order = np.lexsort((tracks.tracks, -tracks.weights, -length, tracks.images))
