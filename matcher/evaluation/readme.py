@@ -20,7 +20,7 @@ def update(document: str | Path, evaluations: Mapping[str, Evaluation]) -> Path:
 
     Args:
         document: Markdown with the lines `BEGIN` and `END`.
-        evaluations: By name; each becomes columns of one table.
+        evaluations: By name; each becomes a table.
 
     Returns:
         The document.
@@ -39,33 +39,26 @@ def update(document: str | Path, evaluations: Mapping[str, Evaluation]) -> Path:
 
 
 def markdown(evaluations: Mapping[str, Evaluation]) -> str:
-    """Write one table: a row a method, the headline figures and the time of each evaluation."""
-    columns: dict[str, dict[str, str]] = {}
-    for name, evaluation in evaluations.items():
-        for title, cells in _columns(table(evaluation)).items():
-            columns[cell(f"{name}: {title}")] = cells
+    """Write a table for each evaluation: a row for every method that it ran, what it rests on below."""
+    parts = [_part(name, evaluation) for name, evaluation in evaluations.items()]
+    return "\n".join([*parts, "± is half the 95 % bootstrap interval over pairs.", ""])
+
+
+def _part(name: str, evaluation: Evaluation) -> str:
+    """Write one evaluation: the headline figures and the time of each method."""
+    columns = _columns(table(evaluation))
     methods = dict.fromkeys(method for cells in columns.values() for method in cells)
-    lines = ["| method | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
-    lines += [
-        f"| {cell(method)} | "
-        + " | ".join(cells.get(method, "") for cells in columns.values())
-        + " |"
-        for method in methods
-    ]
-    made = [
-        f"{name}: {evaluation.data.pairs} pairs, sha256 {evaluation.data.sha256[:12]}, "
-        f"code {evaluation.environment.code}, {evaluation.environment.machine}, "
-        f"{evaluation.environment.devices}"
-        for name, evaluation in evaluations.items()
-    ]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            "± is half the 95 % bootstrap interval over pairs. " + "; ".join(made) + ".",
-            "",
-        ]
+    titles = [cell(f"{name}: method"), *map(cell, columns)]
+    lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
+    for method in methods:
+        values = (cells.get(method, "") for cells in columns.values())
+        lines.append(f"| {' | '.join([cell(method), *values])} |")
+    environment, data = evaluation.environment, evaluation.data
+    made = (
+        f"{data.pairs} pairs, sha256 {data.sha256[:12]}, code {environment.code}, "
+        f"{environment.machine}, {environment.devices}"
     )
+    return "\n".join([*lines, "", f"{cell(name)}: {made}.", ""])
 
 
 def _columns(rows: list[Row]) -> dict[str, dict[str, str]]:
