@@ -2,7 +2,7 @@
 
     python scripts/fuzz_guided.py --minutes 5
 
-`pip install atheris` brings it, for Linux. One reader after the other has a process of its own and an
+`pip install atheris` brings it, for Linux. One reader after the other has a fork of this process and an
 equal share of the time. It begins with whole files, keeps whatever reaches a new branch of this
 package or of the parsers that it calls, and damages that further. What counts as a defect is what
 scripts/fuzz.py says; one is printed once, and its file kept.
@@ -11,12 +11,15 @@ scripts/fuzz.py says; one is printed once, and its file kept.
 from __future__ import annotations
 
 import argparse
+import io
 import logging
+import os
 import random
 import re
-import subprocess
 import sys
 import tempfile
+from contextlib import redirect_stderr
+from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,7 +33,8 @@ LARGEST = 8192  # bytes of a file
 def load_fuzzer() -> ModuleType:
     """Import scripts/fuzz.py and what it reads with, so that their branches are seen."""
     sys.path.insert(0, str(Path(__file__).parent))
-    with atheris.instrument_imports(include=list(PARSERS)):
+    names = redirect_stderr(io.StringIO())  # of all that is instrumented
+    with names, atheris.instrument_imports(include=list(PARSERS)):
         import fuzz  # noqa: PLC0415  here, and no earlier
     return fuzz
 
@@ -42,11 +46,11 @@ class Target:
         self.fuzzer, self.reader, self.scratch, self.keep = fuzzer, reader, scratch, keep
         self.endings = sorted({ending for ending, _ in reader.seeds})
         self.defects: set[str] = set()
+        keep.mkdir(parents=True, exist_ok=True)
 
     def corpus(self) -> Path:
         """Write the reader's whole files, as inputs."""
-        folder = self.scratch / "corpus"
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(dir=self.scratch))
         for number, (ending, data) in enumerate(self.reader.seeds):
             (folder / str(number)).write_bytes(bytes([self.endings.index(ending)]) + data)
         return folder
@@ -67,44 +71,38 @@ class Target:
         outcome = self.fuzzer.attempt(self.reader, path, slow)
         if outcome not in ("read", "refused", *self.defects):
             self.defects.add(outcome)
-            self.keep.mkdir(parents=True, exist_ok=True)
             (self.keep / f"{self.reader.name} {len(self.defects)}{path.suffix}").write_bytes(
                 data[1:]
             )
             print(f"defect: {outcome}", file=sys.stderr, flush=True)
 
 
-def watch(name: str, seconds: int, keep: Path) -> None:
+def watch(target: Target, seconds: int, said: Path) -> None:
     """Fuzz one reader in this process, which ends with it."""
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     logging.disable()
-    fuzzer = load_fuzzer()
-    with tempfile.TemporaryDirectory() as folder:
-        scratch = Path(folder)
-        reader = next(each for each in fuzzer.readers(scratch) if each.name == name)
-        target = Target(fuzzer, reader, scratch, keep)
-        options = [f"-max_total_time={seconds}", "-print_final_stats=1", f"-max_len={LARGEST}"]
-        options += ["-timeout=20", "-rss_limit_mb=3072", f"-artifact_prefix={keep}/"]
-        arguments = [sys.argv[0], *options, str(target.corpus())]
-        atheris.Setup(arguments, target, custom_mutator=target.mutate)
-        atheris.Fuzz()
+    options = [f"-max_total_time={seconds}", "-print_final_stats=1", f"-max_len={LARGEST}"]
+    options += ["-timeout=20", "-rss_limit_mb=3072", f"-artifact_prefix={target.keep}/"]
+    arguments = [sys.argv[0], *options, str(target.corpus())]
+    atheris.Setup(arguments, target, custom_mutator=target.mutate)
+    atheris.Fuzz()
 
 
-def row(name: str, seconds: int, keep: Path) -> tuple[str, list[str]]:
-    """Let another process fuzz a reader; give the row of the table, and the defects."""
-    command = [sys.executable, __file__, "--reader", name, "--seconds", str(seconds)]
-    done = subprocess.run(
-        [*command, "--keep", str(keep)], capture_output=True, text=True, errors="replace",
-        check=False,
-    )  # fmt: skip
-    said = done.stderr
-    executions = re.findall(r"number_of_executed_units:\s+(\d+)", said)
-    branches = re.findall(r"cov: (\d+)", said)
-    memory = re.findall(r"peak_rss_mb:\s+(\d+)", said)
-    defects = re.findall(r"^defect: (.*)$", said, re.MULTILINE)
-    if done.returncode:
-        defects.append(f"ended with {done.returncode}: {said[-300:]}")
+def row(target: Target, seconds: int) -> tuple[str, list[str]]:
+    """Let a fork of this process fuzz a reader; give the row of the table, and the defects."""
+    said = target.scratch / "said"
+    child = get_context("fork").Process(target=watch, args=(target, seconds, said))
+    child.start()
+    child.join()
+    text = said.read_text("utf-8", "replace")
+    executions = re.findall(r"number_of_executed_units:\s+(\d+)", text)
+    branches = re.findall(r"cov: (\d+)", text)
+    memory = re.findall(r"peak_rss_mb:\s+(\d+)", text)
+    defects = re.findall(r"^defect: (.*)$", text, re.MULTILINE)
+    if child.exitcode:
+        defects.append(f"ended with {child.exitcode}: {text[-300:]}")
     values = [each[-1] if each else "-" for each in (executions, branches, memory)]
-    return f"| {name} | {' | '.join(values)} | {len(defects)} |", defects
+    return f"| {target.reader.name} | {' | '.join(values)} | {len(defects)} |", defects
 
 
 def main() -> None:
@@ -113,24 +111,17 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5, help="for all readers together")
     parser.add_argument("--only", default="", help="part of the names of the readers")
     parser.add_argument("--keep", type=Path, default=Path("runs/fuzz"), help="for the files")
-    parser.add_argument("--reader", help=argparse.SUPPRESS)
-    parser.add_argument("--seconds", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.reader:
-        watch(options.reader, options.seconds, options.keep)
-        return
-    sys.path.insert(0, str(Path(__file__).parent))
-    from fuzz_readers import readers  # noqa: PLC0415  as above
-
-    options.keep.mkdir(parents=True, exist_ok=True)
+    fuzzer = load_fuzzer()
     with tempfile.TemporaryDirectory() as folder:
-        names = [each.name for each in readers(Path(folder)) if options.only in each.name]
-    seconds = max(1, round(60 * options.minutes / len(names)))
-    print(f"{seconds} s a reader\n| reader | executions | branches | peak MiB | defects |")
-    print("|---|---|---|---|---|")
-    for name in names:
-        line, defects = row(name, seconds, options.keep)
-        print("\n".join([line, *(f"    {defect}" for defect in defects)]), flush=True)
+        scratch = Path(folder)
+        chosen = [each for each in fuzzer.readers(scratch) if options.only in each.name]
+        seconds = max(1, round(60 * options.minutes / len(chosen)))
+        print(f"{seconds} s a reader\n| reader | executions | branches | peak MiB | defects |")
+        print("|---|---|---|---|---|", flush=True)
+        for reader in chosen:
+            line, defects = row(Target(fuzzer, reader, scratch, options.keep), seconds)
+            print("\n".join([line, *(f"    {defect}" for defect in defects)]), flush=True)
 
 
 if __name__ == "__main__":
