@@ -21,6 +21,9 @@ from matcher.types import Floats, Image, Mask, Matches, Points
 MIN_SHARED = 20  # tracks that two images share: fewer do not tell how the surroundings are warped
 MIN_LENGTH = 3  # images of a grown track: two prove nothing beyond themselves
 
+# Half the cells of a pair's usual: tracks grow from every image, and a model needs no more.
+_USUAL = GrowOptions(cells=2000)
+
 _CELL = 4  # pixels: tracks that lie in the same cells of most of their images are one
 
 
@@ -86,7 +89,7 @@ def grow_group(
     group: Group,
     images: tuple[Image, Image],
     masks: tuple[Mask | None, Mask | None] = (None, None),
-    options: GrowOptions | None = None,
+    options: GrowOptions = _USUAL,
 ) -> Grown:
     """Grow from the observations that two images share."""
     count = len(group.points_fixed)
