@@ -14,6 +14,7 @@ EXTRA_OF = {  # by import name
     "onnxruntime": "export",
     "onnxscript": "export",
     "ray": "cluster",
+    "rerun": "viewer",
     "starlette": "app",
     "uvicorn": "app",
 }

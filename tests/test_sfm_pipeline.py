@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import signal
+import sys
 from dataclasses import replace
 from functools import partial
 
@@ -28,6 +29,7 @@ from matcher.sfm.mapping import MapOptions, Model, View, make_models, read_model
 from matcher.sfm.photos import list_photos
 from matcher.sfm.pictures import draw_model, write_ply
 from matcher.sfm.pipeline import Settings, as_seen, reconstruct
+from matcher.sfm.recording import write_recording
 from matcher.sfm.store import MatchStore
 from matcher.types import Matches
 
@@ -434,6 +436,34 @@ def test_an_image_is_localised_by_its_matches_with_the_views(texture):
     assert np.linalg.norm(located.pose.inverse.translation - query.inverse.translation) < 1e-3
     with pytest.raises(ValueError, match="'x' is no view of the model"):
         localise(Given(found), flat, CAMERA, model, {"x": flat})
+
+
+def small_model():
+    """Two views of a cloud, by hand."""
+    world = cloud(30)
+    views = {
+        name: View(name, pose, CAMERA.intrinsics, project(pose, world), np.arange(30))
+        for name, pose in list(poses(2).items())
+    }
+    return Model(views, world, np.full((30, 3), 90, np.uint8), np.zeros(30), np.full(30, 2))
+
+
+def test_a_model_is_recorded_for_rerun(tmp_path):
+    pytest.importorskip("rerun")
+
+    path = write_recording(small_model(), tmp_path / "new" / "model.rrd")
+
+    assert path.read_bytes()[:3] == b"RRF"
+    assert b"view1.png" in path.read_bytes()
+
+
+def test_a_recording_without_rerun_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rerun", None)
+
+    with pytest.raises(
+        ImportError, match=r"a recording needs rerun: pip install 'tiepoint\[viewer\]'"
+    ):
+        write_recording(small_model(), tmp_path / "model.rrd")
 
 
 def test_a_model_is_drawn_and_written_for_viewers(tmp_path):

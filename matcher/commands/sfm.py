@@ -208,9 +208,11 @@ def show(
     model: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="A model's folder.")],
     picture: Annotated[Path | None, typer.Option(help="Draw .png, .pdf, .svg.")] = None,
     ply: Annotated[Path | None, typer.Option(help="Write .ply for viewers.")] = None,
+    recording: Annotated[Path | None, typer.Option(help="Write .rrd for rerun.")] = None,
 ) -> None:
     """Print what a model holds; draw it."""
     from matcher.sfm import pictures
+    from matcher.sfm import recording as recordings
     from matcher.sfm.mapping import read_model
 
     found = read_model(model)
@@ -220,6 +222,8 @@ def show(
         written.append(pictures.draw_model(found, picture, model.name))
     if ply is not None:
         written.append(pictures.write_ply(found, ply))
+    if recording is not None:
+        written.append(recordings.write_recording(found, recording, model.name))
     terminal.finish(f"{len(found.views)} images", written)
 
 
