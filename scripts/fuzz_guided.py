@@ -82,7 +82,7 @@ def watch(target: Target, seconds: int, said: Path) -> None:
     os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     logging.disable()
     options = [f"-max_total_time={seconds}", "-print_final_stats=1", f"-max_len={LARGEST}"]
-    options += ["-timeout=20", "-rss_limit_mb=3072", f"-artifact_prefix={target.keep}/"]
+    options += ["-timeout=600", "-rss_limit_mb=3072", f"-artifact_prefix={target.keep}/"]
     arguments = [sys.argv[0], *options, str(target.corpus())]
     atheris.Setup(arguments, target, custom_mutator=target.mutate)
     atheris.Fuzz()

@@ -4,8 +4,8 @@
     python scripts/mutate.py matcher/nn/assignment.py
 
 A change is a comparison, an operator, a sign or negation, a number, a truth value or a returned
-value. Each is made in a copy of the repository, where the module's own test file then runs (in a
-fork of this process, which Windows has not): a mutant that it fails, or that hangs it, is killed.
+value. Each is made in a copy of the repository, where the module's own test files then run (in a
+fork of this process, which Windows has not): a mutant that fails them, or that hangs them, is killed.
 Survivors are either equivalent to the original, or a promise without a test.
 """
 
@@ -36,7 +36,7 @@ TESTS = {
     "matcher/geometry/two_view.py": "tests/test_geometry.py",
     "matcher/geometry/cameras.py": "tests/test_geometry.py",
     "matcher/geometry/verification.py": "tests/test_verification.py",
-    "matcher/evaluation/metrics.py": "tests/test_metrics.py",
+    "matcher/evaluation/metrics.py": "tests/test_metrics.py tests/test_searching.py",
 }
 WARM = "torch", "scipy.spatial", "scipy.stats", "cv2", "kornia"  # imported once for all
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
@@ -157,7 +157,7 @@ def _run_tests(folder: Path, tests: str) -> None:
     sys.path.insert(0, str(folder))
     sys.dont_write_bytecode = True
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        code = pytest.main(["-x", "-p", "no:cacheprovider", tests])
+        code = pytest.main(["-x", "-p", "no:cacheprovider", *tests.split()])
     os._exit(code)
 
 
