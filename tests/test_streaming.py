@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matcher.nn.sinkhorn import sinkhorn_log
-from matcher.nn.streaming import Similarity, dual_softmax, sinkhorn
+from matcher.nn.streaming import Scores, Similarity, dual_softmax, sinkhorn
 
 ROW = 2 * 4  # bytes that one entry of a strip takes
 
@@ -148,6 +148,26 @@ def test_a_token_that_prefers_its_dustbin_has_no_match():
     assert as_table(found).keys() == chosen
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_each_image_s_dustbins_take_what_scores_less(seed):
+    random = torch.Generator().manual_seed(seed)
+    tokens0, tokens1 = tokens(30, 40, seed=seed)
+    bias0, bias1 = torch.randn(30, generator=random), torch.randn(40, generator=random)
+    similarity = Similarity(tokens0, tokens1, 0.2, budget=7 * 40 * ROW)
+    dense = similarity.tokens0 @ similarity.tokens1.T * 1.5 + bias0[:, None] + bias1
+    mutual = dense_mutual(dense.exp(), 0.0)
+    floor0 = dense.amax(1) + torch.randn(30, generator=random)
+    floor1 = dense.amax(0) + torch.randn(40, generator=random)
+
+    for floors in ((None, None), (floor0, None), (None, floor1), (floor0, floor1)):
+        found = Scores(similarity, 1.5, bias0, bias1, *floors).mutual_best(0.0)
+
+        low0, low1 = (torch.full((40,), -math.inf) if each is None else each for each in floors)
+        above = {(i, j) for i, j in mutual if dense[i, j] >= max(low0[i], low1[j])}
+        assert as_table(found).keys() == above
+        assert (len(above) < len(mutual)) == (floors != (None, None))
+
+
 def test_sums_are_those_asked_for():
     tokens0, tokens1 = tokens(20, 30)
 
@@ -202,6 +222,14 @@ def test_strips_keep_to_the_budget():
     assert max(sizes) * 2 <= 10**6
     assert sum(sizes) == 1000 * 500 * 4
     assert len(sizes) == math.ceil(1000 / similarity.height)
+
+
+@pytest.mark.parametrize(("count0", "count1"), [(5, 0), (0, 5), (5, 300)])
+def test_a_budget_of_one_byte_is_one_row_at_a_time(count0, count1):
+    similarity = Similarity(torch.zeros(count0, 4), torch.zeros(count1, 4), 1.0, budget=1)
+
+    assert similarity.height == 1
+    assert len(list(similarity.strips())) == (count0 if count1 else 0)
 
 
 def test_mistakes_are_refused_by_name():
