@@ -95,8 +95,9 @@ def grow(
         mask1: Likewise for image 1.
 
     Returns:
-        All the given matches and what has grown, best first. A match that has grown has the score of its source
-        times its NCC, and no listed points: its `indices` are -1.
+        All the given matches and what has grown, best first. A match that has grown is wrong only if both its source
+        and the pixels mislead: its score is 1 - (1 - score of the source) (1 - NCC). It has no listed points: its
+        `indices` are -1.
     """
     options = options or GrowOptions()
     moving = RefineOptions(min_score=options.min_score, search=options.search)
@@ -199,10 +200,10 @@ def _predicted(candidates: Points, sources: _Found) -> _Found:
 
 
 def _moved(found: _Found, levels: Pyramids, options: RefineOptions) -> _Found:
-    """Move to the peaks near the places, and keep those that have one; their scores are multiplied by its NCC."""
+    """Move to the peaks near the places, and keep those that have one, as sure as both allow."""
     moved = move_to_peaks(found.points0, found.points1, found.maps, levels, options)
-    placed = found._replace(points1=moved.points1, scores=found.scores * moved.scores)
-    return placed.select(moved.clear)
+    scores = 1 - (1 - found.scores) * (1 - moved.scores)
+    return found._replace(points1=moved.points1, scores=scores).select(moved.clear)
 
 
 def _settled(

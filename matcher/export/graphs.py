@@ -27,7 +27,7 @@ from matcher.methods.loftr import Loftr
 from matcher.methods.superglue import SuperGlueMatcher
 from matcher.nn import transformer, xfeat
 from matcher.nn.coarse_to_fine import View
-from matcher.nn.loftr_light import LoftrLight
+from matcher.nn.loftr_light import FACTORS, LoftrLight
 from matcher.nn.positions import normalise_points
 from matcher.nn.streaming import CoarseMatches
 from matcher.nn.superglue_modern import Modern
@@ -184,7 +184,7 @@ class MatchCells(nn.Module):
             _dual_softmax(head.similarity(tokens0, tokens1)[0])
             + F.logsigmoid(odds0)[:, None]
             + F.logsigmoid(odds1)[None]
-        )
+        ) / FACTORS
         indices, scores = _mutual_best(log_scores)
         found = CoarseMatches(indices[:, 0], indices[:, 1], scores)
         views = _view(points0, descriptors0), _view(points1, descriptors1)

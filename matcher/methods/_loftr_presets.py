@@ -59,10 +59,9 @@ def _published(config: loftr.Config, file: str) -> Preset:
 
 
 PRESETS: Mapping[str, Preset] = {
-    # LighterGlue's threshold
     "light": Preset(
         lambda: loftr_light.LoftrLight(loftr_light.Config(**_recipe(_folder())["network"])),
-        threshold=0.1,
+        threshold=0.56,  # LighterGlue's 0.1 of the product whose fourth root a score is
         tokens=TOKENS,
     ),
     "official-outdoor": _published(loftr.OUTDOOR, "outdoor_ds.ckpt or kornia's loftr_outdoor.ckpt"),

@@ -26,6 +26,8 @@ from matcher.nn import transformer, xfeat
 from matcher.nn.coarse_to_fine import Maps, View, cell_points
 from matcher.nn.streaming import BUDGET, CoarseMatches, Scores, Similarity, dual_softmax
 
+FACTORS = 4  # of a score: a softmax along the row, one along the column, both tokens' matchability
+
 
 @dataclass(frozen=True)
 class Config:
@@ -101,10 +103,15 @@ class LoftrLight(nn.Module):
         return (view.points - size / 2) / (size.max() / 2)
 
     def score(self, tokens0: Tensor, tokens1: Tensor, budget: int = BUDGET) -> Scores:
-        """Score all pairs by dual softmax, weighted by how likely tokens have partners at all."""
+        """Score all pairs by dual softmax and how likely both tokens have partners at all.
+
+        A score is the geometric mean of these four probabilities: their product, by which the layers
+        were trained, says far too little of how often a match is right.
+        """
         head = cast(transformer.AssignmentHead, self.context.log_assignment[-1])
         similarity = Similarity(head.project(tokens0), head.project(tokens1), 1.0, budget)
-        return dual_softmax(similarity, head.matchable(tokens0), head.matchable(tokens1))
+        product = dual_softmax(similarity, head.matchable(tokens0), head.matchable(tokens1))
+        return product.powered(1 / FACTORS)
 
     def place(
         self,

@@ -106,6 +106,13 @@ class Scores:
     floor0: Tensor | None = None
     floor1: Tensor | None = None
 
+    def powered(self, power: float) -> Scores:
+        """Raise every score to a power above 0: which pairs are best stays the same."""
+        floors = (None if each is None else power * each for each in (self.floor0, self.floor1))
+        return Scores(
+            self.similarity, power * self.gain, power * self.bias0, power * self.bias1, *floors
+        )
+
     def strips(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield row ranges and their (height, N) log scores; a strip is overwritten by the next."""
         for rows, strip in self.similarity.strips():
