@@ -47,10 +47,10 @@ def _crop(image: Image, chance: np.random.Generator) -> Image:
     return image[top : top + height, left : left + width]
 
 
-def ready() -> dict[str, Matcher]:
+def ready(names: list[str]) -> dict[str, Matcher]:
     """Make every method that can be made here; the others are named."""
     methods = {}
-    for name in matcher.list_methods():
+    for name in names:
         try:
             methods[name] = matcher.create(name, device="cpu")
         except (ImportError, FileNotFoundError) as error:
@@ -102,9 +102,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--matches", type=int, default=20_000, help="by all methods")
     parser.add_argument("--minutes", type=float, default=1e9, help="the most to take")
+    parser.add_argument("--methods", default="", help="such as ncc,loftr; default: all")
     parser.add_argument("--seed", type=int, default=0, help="of the crops")
     arguments = parser.parse_args()
-    methods = ready()
+    methods = ready(arguments.methods.split(",") if arguments.methods else matcher.list_methods())
     print(f"{len(methods)} methods: {', '.join(methods)}")
     print("| matches | resident MiB | in use MiB | CPU ms a match | found |\n|---|---|---|---|---|")
     rows = run(methods, arguments.matches, arguments.minutes, arguments.seed)
