@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 from torch import Tensor
 
+from matcher import images
 from matcher.features.corners import strongest_by_cell
 from matcher.local_maps import nearest_rows, refit_local_maps, support
 from matcher.methods._places import inside
@@ -40,6 +41,7 @@ from matcher.types import Mask, Matches, Points
 
 SMALLEST_CELL = 8  # pixels
 
+FAR = 1e9  # where matches without a place are put
 TWIN = 1.0  # pixels of image 1: a match that ends nearer to another is the same
 
 
@@ -91,7 +93,7 @@ def grow(
         image0: A path, PIL image, numpy array or torch tensor; see `matcher.read`.
         image1: Likewise.
         options: How; the defaults suit images of 640 x 480 pixels and more.
-        mask0: (H, W), True where matches may grow in image 0; None for everywhere.
+        mask0: (H, W) or a smaller or larger picture of it, True where matches may grow in image 0; None for everywhere.
         mask1: Likewise for image 1.
 
     Returns:
@@ -106,7 +108,8 @@ def grow(
         matches = refine_on_pyramids(matches, levels, RefineOptions())
     if len(matches) < options.min_support:
         return matches
-    candidates, cell = _candidates(levels[0], options.cells, mask0, matches.points0)
+    size0, size1 = (level[0].shape[2:] for level in levels)
+    candidates, cell = _candidates(levels[0], options.cells, _fitted(mask0, size0), matches.points0)
     found = _Found.of(matches, levels[0][0].device)
     for _ in range(options.rounds):
         sources = found.select(found.support() >= options.min_support)
@@ -120,7 +123,7 @@ def grow(
     grown = _settled(
         found, len(matches), levels, replace(moving, search=FINE_SEARCH), options.min_support
     )
-    return _joined(matches, grown, levels[1][0].shape[2:], mask1)
+    return _joined(matches, grown, size1, _fitted(mask1, size1))
 
 
 class _Found(NamedTuple):
@@ -152,6 +155,11 @@ class _Found(NamedTuple):
         return support(self.points0, self.points1, nearest_rows(self.points0), self.maps)
 
 
+def _fitted(mask: Mask | None, size: tuple[int, ...]) -> Mask | None:
+    """Give a mask the size (H, W) of its image."""
+    return None if mask is None else images.resize_mask(np.asarray(mask) != 0, (size[0], size[1]))
+
+
 def _candidates(
     levels: list[Tensor], cells: int, mask: Mask | None, taken: Points
 ) -> tuple[Points, int]:
@@ -177,7 +185,8 @@ def _candidates(
 
 def _cells(points: Points, cell: int, shape: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the (2, N) row and column of the cell of each point (N, 2)."""
-    columns, rows = np.clip((points + 0.5) // cell, 0, [shape[1] - 1, shape[0] - 1]).T
+    cells = np.nan_to_num(points + 0.5) // cell
+    columns, rows = np.clip(cells, 0, [shape[1] - 1, shape[0] - 1]).T
     return np.stack([rows, columns]).astype(np.int64)
 
 
@@ -222,7 +231,8 @@ def _settled(
 def _joined(matches: Matches, grown: _Found, size: tuple[int, ...], mask: Mask | None) -> Matches:
     """Add what has grown, where the mask allows and no other match ends, to the matches, best first."""
     points1 = np.concatenate([matches.points1, grown.points1.cpu().numpy()])
-    others = KDTree(points1).query(points1[len(matches) :], 2)[0][:, 1]
+    places = np.nan_to_num(points1, nan=-FAR, posinf=FAR, neginf=-FAR)
+    others = KDTree(places).query(places[len(matches) :], 2)[0][:, 1]
     keep = inside(points1[len(matches) :], size, mask) & (others > TWIN)
     rows = np.concatenate([np.ones(len(matches), np.bool_), keep])
     none = np.full((len(keep), 2), -1)

@@ -165,7 +165,7 @@ def choice(arguments: argparse.Namespace) -> None:
     tried = {
         f"{layers} layers, {tokens} cells": light_with(layers, tokens)
         for layers in (2, 3, 4, 6)
-        for tokens in (1000, 1200, 1600, 2000)
+        for tokens in (800, 900, 1000, 1600)
     }
     print(markdown(evaluate(tried, pairs, Settings(refine="both"))))
 

@@ -207,6 +207,44 @@ def test_a_flat_picture_grows_nothing():
     assert len(grow(seeds(), flat, flat)) == 40
 
 
+def test_matches_without_a_place_are_kept_and_carry_nothing(pair):
+    points0, points1 = seeds().points0.copy(), seeds().points1.copy()
+    points0[:2] = [np.nan, np.inf], [-1e30, 5]
+    points1[2:4] = [np.nan, 7], [np.inf, -np.inf]
+    lost = replace(seeds(), points0=points0, points1=points1)
+
+    found = grow(lost, *pair)
+
+    kept = found.select(found.indices[:, 0] >= 0)
+    assert len(kept) == 40
+    assert (~np.isfinite(kept.points0).all(1)).sum() == 1
+    assert (~np.isfinite(kept.points1).all(1)).sum() == 2
+    assert np.percentile(errors(grown_only(found)), 99) < 0.3
+    assert len(grown_only(found)) > 400
+
+
+def test_a_mask_of_half_the_size_is_fitted(pair):
+    mask = np.ones((120, 160), bool)
+    mask[:, 90:] = False
+
+    new = grown_only(grow(seeds(), *pair, mask0=mask))
+
+    assert len(new) > 100
+    assert new.points0[:, 0].max() < 181
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 300), (7, 5), (9, 2000)])
+def test_images_of_any_size_are_taken(size):
+    image = picture(4, (9, 2000))[: size[0], : size[1]]
+    points = np.random.default_rng(0).uniform(0, size[::-1], (30, 2))
+    matches = Matches(points, points, np.ones(30))
+
+    found = grow(matches, image, image)
+
+    assert len(found) >= 30
+    assert np.isfinite(found.points1).all()
+
+
 @pytest.mark.parametrize("name", ["cells", "reach", "rounds", "min_support", "search"])
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_an_option_that_makes_no_sense_is_named(name, value):
