@@ -27,7 +27,8 @@ import numpy as np
 import torch
 
 from matcher import datasets, images, methods
-from matcher.benchmark.machine import count_flops, measure_peak, median_seconds
+from matcher.benchmark.machine import measure_peak, median_seconds
+from matcher.benchmark.work import count_flops
 from matcher.evaluation.environment import Environment
 from matcher.nn.devices import choose_device
 from matcher.types import Description, Image, Matcher, Matches

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from matcher import cli, datasets
-from matcher.benchmark import contenders, machine, plot, timing
+from matcher.benchmark import contenders, machine, plot, timing, work
 from matcher.benchmark.contenders import Contender
 from matcher.types import Matches
 
@@ -43,6 +43,7 @@ def test_every_stage_has_a_time_in_every_round(paths) -> None:  # PRF-02
     assert all(len(taken) == 3 for taken in first.seconds.values())
     assert (first.matches, second.matches) == (30, None)
     assert first.size == SIZE
+    assert list(first.work) == list(first.seconds)
     assert first.quartiles[0] <= first.median <= first.quartiles[1]
     reading = np.array(first.seconds["read"])
     whole_runs = np.sum([first.seconds[stage] for stage in first.seconds], axis=0)
@@ -61,10 +62,37 @@ def test_operations_of_products_and_of_attention_are_counted() -> None:
     query, key = torch.ones(1, 2, 64, 16), torch.ones(1, 2, 48, 16)
     attention = torch.nn.functional.scaled_dot_product_attention
 
-    assert machine.count_flops(lambda: left @ right) == 2 * 10 * 20 * 30
+    assert work.count_flops(lambda: left @ right) == 2 * 10 * 20 * 30
     with torch.inference_mode():
-        counted = machine.count_flops(lambda: attention(query, key, key))
+        counted = work.count_flops(lambda: attention(query, key, key))
     assert counted == 2 * 2 * (2 * 64 * 48 * 16)
+
+
+def test_bytes_of_steps_are_counted_and_views_are_free() -> None:
+    image = torch.ones(100, 200)
+
+    added = work.count_work(lambda: image + image, CPU)
+    viewed = work.count_work(lambda: image.T, CPU)
+
+    assert added.gbytes == 3 * 4 * 100 * 200 / 1e9
+    assert added.seconds > 0
+    assert (added.gflops, viewed.gbytes) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("gflops", "gbytes", "inside", "by"),
+    [(5, 1, 0.9, "products"), (1, 9, 0.9, "memory"), (1, 1, 0.9, "small steps"),
+     (5, 1, 0.2, "outside PyTorch"), (8, 15, 1.0, "memory")],
+)  # fmt: skip
+def test_what_is_nearest_to_its_peak_bounds_a_stage(gflops, gbytes, inside, by) -> None:
+    peak = machine.Peak(flops=1e10, bandwidth=1e10)
+
+    found = work.bound(work.Work(gflops, gbytes, inside), 1.0, peak)
+
+    assert found.by == by
+    assert found.of_flops == pytest.approx(gflops / 10)
+    assert found.of_bandwidth == pytest.approx(gbytes / 10)
+    assert found.in_torch == inside
 
 
 def test_the_peak_of_the_machine_is_a_rate() -> None:
@@ -128,6 +156,7 @@ def test_the_command_prints_and_writes_what_it_rests_on(tmp_path, capsys, monkey
     stored = json.loads((tmp_path / "bench.json").read_text())
     assert code == 0
     assert "GFLOP/s" in out
+    assert "bound by" in out
     assert "CPU thread" in out
     assert stored["environment"]["versions"]["torch"]
     assert len(stored["timings"][0]["seconds"]["match"]) == 2

@@ -1,15 +1,13 @@
-"""What this machine can do at best, and how much work a stage is: together they say what bounds it."""
+"""What this machine can do at best: the rates that times are compared with."""
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 _SIDE = {"cpu": 1024, "cuda": 8192}  # of the product that is timed
 _BYTES = {"cpu": 1 << 27, "cuda": 1 << 31}  # of the copy that is timed: far more than caches hold
@@ -56,19 +54,3 @@ def synchronise(device: torch.device) -> None:
     """Wait until the device has done what it was asked to."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def count_flops(work: Callable[[], object]) -> int:
-    """Count the operations of products and convolutions that PyTorch does in some work."""
-    fused = {
-        getattr(torch.ops.aten, f"_scaled_dot_product_{kind}"): _attention_flops
-        for kind in ("flash_attention_for_cpu", "efficient_attention", "flash_attention")
-    }
-    with FlopCounterMode(display=False, custom_mapping=fused) as counter:
-        work()
-    return int(counter.get_total_flops())
-
-
-def _attention_flops(query: Sequence[int], key: Sequence[int], *_: object, **__: object) -> int:
-    """Count the two products of attention from (B, heads, M, C) and (B, heads, N, C)."""
-    return 4 * math.prod(query) * key[2]

@@ -15,7 +15,8 @@ import torch
 import matcher
 from matcher import images
 from matcher.benchmark.contenders import Contender
-from matcher.benchmark.machine import count_flops, synchronise
+from matcher.benchmark.machine import synchronise
+from matcher.benchmark.work import Work, count_work
 from matcher.evaluation.environment import PeakMemory
 from matcher.geometry.fitting import fit_fundamental
 from matcher.types import Image, Matches
@@ -34,7 +35,7 @@ class Timing:
         name: The contender's.
         size: Height and width of both images.
         seconds: Of each run, by stage; stages that it has not are missing.
-        gflops: Operations by stage, in 10^9, of products and convolutions that PyTorch does.
+        work: What PyTorch does in each stage.
         matches: How many it found; None where it does not say.
         peak_mib: Largest growth of resident memory in the first run.
         trained: False where the weights are random.
@@ -43,7 +44,7 @@ class Timing:
     name: str
     size: Size
     seconds: Mapping[str, Sequence[float]]
-    gflops: Mapping[str, float]
+    work: Mapping[str, Work]
     matches: int | None
     peak_mib: float
     trained: bool
@@ -83,6 +84,19 @@ class _Clock:
         return result
 
 
+@dataclass
+class _Counter:
+    """Counts the work of one run's stages."""
+
+    device: torch.device
+    work: dict[str, Work] = field(default_factory=dict)
+
+    def take(self, stage: str, work: Callable[[], Any]) -> Any:
+        """Do some work, and count it in further runs."""
+        self.work[stage] = count_work(work, self.device)
+        return work()
+
+
 def time_pair(
     contenders: Sequence[Contender],
     paths: tuple[Path, Path],
@@ -108,27 +122,31 @@ def time_pair(
     if not contenders or repeats < 1:
         raise ValueError("a benchmark needs a contender and a round at least")
     pictures = [images.resize(images.grey(images.read(path)), size) for path in paths]
-    first = [_warm_up(each, pictures, device) for each in contenders]
+    first = [_warm_up(each, paths, pictures, device) for each in contenders]
     taken: list[list[dict[str, float]]] = [[] for _ in contenders]
     for number in range(repeats):
         for each, runs in zip(contenders, taken, strict=True):
             clock = _Clock(device)
-            clock.take("read", lambda: [images.grey(images.read(path)) for path in paths])
-            _run(each, pictures, clock)
+            _run(each, paths, pictures, clock)
             runs.append(clock.seconds)
         if progress is not None:
             progress(number + 1, repeats)
+    counters = [_Counter(device) for _ in contenders]
+    for each, counter in zip(contenders, counters, strict=True):
+        _run(each, paths, pictures, counter)
     return [
         Timing(
             name=each.name,
             size=size,
             seconds={stage: [run[stage] for run in runs] for stage in runs[0]},
-            gflops=_work(each, pictures),
+            work=counter.work,
             matches=None if found is None else len(found),
             peak_mib=peak,
             trained=each.trained,
         )
-        for each, runs, (found, peak) in zip(contenders, taken, first, strict=True)
+        for each, runs, counter, (found, peak) in zip(
+            contenders, taken, counters, first, strict=True
+        )
     ]
 
 
@@ -154,16 +172,22 @@ def growth(
 
 
 def _warm_up(
-    contender: Contender, pictures: Sequence[Image], device: torch.device
+    contender: Contender, paths: tuple[Path, Path], pictures: Sequence[Image], device: torch.device
 ) -> tuple[Matches | None, float]:
     """Run once: what it finds, and its peak of memory in MiB."""
     with PeakMemory() as peak:
-        found = _run(contender, pictures, _Clock(device))
+        found = _run(contender, paths, pictures, _Clock(device))
     return found, peak.mib
 
 
-def _run(contender: Contender, pictures: Sequence[Image], clock: _Clock) -> Matches | None:
+def _run(
+    contender: Contender,
+    paths: tuple[Path, Path],
+    pictures: Sequence[Image],
+    clock: _Clock | _Counter,
+) -> Matches | None:
     """Go through the stages of one pair."""
+    clock.take("read", lambda: [images.grey(images.read(path)) for path in paths])
     described = clock.take("describe", lambda: contender.describe(pictures))
     found: Matches | None = clock.take("match", lambda: contender.match(described))
     if found is None:
@@ -173,13 +197,3 @@ def _run(contender: Contender, pictures: Sequence[Image], clock: _Clock) -> Matc
         matches = clock.take("refine", lambda: matcher.refine(found, pictures[0], pictures[1]))
     clock.take("fit", lambda: fit_fundamental(matches.points0, matches.points1))
     return matches
-
-
-def _work(contender: Contender, pictures: Sequence[Image]) -> dict[str, float]:
-    """Count the operations of the networks' stages."""
-    described = contender.describe(pictures)
-    counted = {
-        "describe": count_flops(lambda: contender.describe(pictures)),
-        "match": count_flops(lambda: contender.match(described)),
-    }
-    return {stage: flops / 1e9 for stage, flops in counted.items() if flops}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,7 +56,8 @@ def bench(
             contenders, paths, (size[1], size[0]), place, repeats=repeats, progress=advance
         )
     peak = measure_peak(place)
-    terminal.print_table([_row(each, timings[0], peak) for each in timings])
+    terminal.print_table([_row(each, timings[0]) for each in timings])
+    terminal.print_table([row for each in timings for row in _bounds(each, peak)])
     environment = Environment.here()
     terminal.print_line(
         f"{size[0]} x {size[1]}, medians of {repeats} (quartiles); {environment.devices}; peak "
@@ -122,7 +123,7 @@ def _grow(
     return {"long side, pixels": by_side, "points an image": by_count}
 
 
-def _row(timing: Timing, first: Timing, peak: Peak) -> dict[str, str]:
+def _row(timing: Timing, first: Timing) -> dict[str, str]:
     """Write one contender as cells."""
     from matcher.benchmark.timing import STAGES
 
@@ -136,13 +137,31 @@ def _row(timing: Timing, first: Timing, peak: Peak) -> dict[str, str]:
     for stage in STAGES:
         seconds = timing.seconds.get(stage)
         middle = None if seconds is None else statistics.median(seconds)
-        work = timing.gflops.get(stage)
-        share = f" ({1e9 * work / middle / peak.flops:.0%})" if work and middle else ""
-        cells[f"{stage} ms"] = "" if middle is None else f"{1e3 * middle:.1f}{share}"
+        cells[f"{stage} ms"] = "" if middle is None else f"{1e3 * middle:.1f}"
     cells["matches"] = "" if timing.matches is None else str(timing.matches)
     cells["pairs/s"] = f"{1 / timing.median:.1f}"
     cells["peak MiB"] = f"{timing.peak_mib:.0f}"
     return cells
+
+
+def _bounds(timing: Timing, peak: Peak) -> Iterator[dict[str, str]]:
+    """Write what bounds each stage of one contender as cells."""
+    from matcher.benchmark.work import bound
+
+    for stage, seconds in timing.seconds.items():
+        work, middle = timing.work[stage], statistics.median(seconds)
+        found = bound(work, middle, peak)
+        yield {
+            "method": timing.name,
+            "stage": stage,
+            "ms": f"{1e3 * middle:.1f}",
+            "GFLOP": f"{work.gflops:.2f}",
+            "of peak": f"{found.of_flops:.0%}",
+            "GB": f"{work.gbytes:.2f}",
+            "of bandwidth": f"{found.of_bandwidth:.0%}",
+            "in PyTorch": f"{found.in_torch:.0%}",
+            "bound by": found.by,
+        }
 
 
 def _write(
