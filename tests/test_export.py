@@ -187,6 +187,24 @@ def test_a_batch_is_refused_by_the_graph(exported) -> None:  # EXP-04
         )
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_compiled_layers_match_alike_and_are_compiled_once(name) -> None:  # EXP-03
+    dynamo = pytest.importorskip("torch._dynamo.testing")
+    plain, compiled = (methods.build(name, device="cpu") for _ in range(2))
+    counter = dynamo.CompileCounter()
+    for layer in compiled.network.context.transformers:
+        layer.compile(dynamic=True, backend=counter)
+    described = plain.describe(list(shifted(243, 321)))
+
+    for counts in ((37, 40), (128, 120), (129, 37), (300, 280)):
+        views = tuple(first(each, count) for each, count in zip(described, counts, strict=True))
+        here, there = (method.match([views])[0] for method in (plain, compiled))
+        np.testing.assert_allclose(there.points1, here.points1, atol=1e-4)
+        np.testing.assert_allclose(there.scores, here.scores, atol=1e-4)
+
+    assert counter.frame_count == 1  # one graph for all layers and all counts
+
+
 def test_the_limit_is_an_input(exported, both) -> None:
     image, _ = shifted(120, 160)
     name, folder = exported.facts.method, exported.folder
@@ -269,7 +287,7 @@ def test_lower_precision_keeps_most_matches(exported, both, pair, tmp_path, kind
     here, there = both[1].match(views)[0], low.match(views)[0]
     only, total, *_ = parity._differ(here, there, low.threshold)
 
-    assert only <= (0.02 if kind == "float16" else 0.5) * total
+    assert only <= (0.02 if kind == "float16" else 0.05) * total
     assert len(low.describe([shifted(120, 160)[0]])[0]) > 50
 
 

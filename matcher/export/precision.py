@@ -18,14 +18,17 @@ PRECISIONS = ("float32", "float16", "int8")
 _PRODUCTS = ("Conv", "MatMul", "Gemm")
 _HEADS = 4  # axes of a product of attention, (1, heads, N, C); transport and similarity have fewer
 _CALIBRATION = 8  # images: ranges hardly move with more
+_COARSE = ("block4", "block5")  # XFeat's, where most of its weights are; see docs/performance.md
+_LARGE = 4096  # numbers of a matrix that is worth being stored in 8 bits
 
 
 def lower(path: Path, precision: str, pairs: Sequence[Pair]) -> None:
     """Rewrite an exported graph.
 
     "float16" computes convolutions, products with weights and the two products of attention in half
-    precision. "int8" has 8-bit weights, and 8-bit activations in the convolutions of `describe`
-    (ranges from the pairs) and in the products of `match` (ranges as they come).
+    precision. "int8" computes the coarse convolutions of `describe` in 8 bits (ranges from the
+    pairs), and stores the weights of `match` in 8 bits. Finer convolutions, and products of `match`,
+    lose matches in 8 bits and are hardly faster.
 
     Args:
         path: The file, changed in place.
@@ -37,12 +40,7 @@ def lower(path: Path, precision: str, pairs: Sequence[Pair]) -> None:
     elif precision == "int8" and path.stem == "describe":
         _quantise_convolutions(path, pairs)
     elif precision == "int8":
-        require("onnxruntime", "matcher export")
-        quantise = import_module("onnxruntime.quantization")
-        with quiet(""):  # it wants a preparation that has been done
-            quantise.quantize_dynamic(
-                path, path, op_types_to_quantize=["MatMul", "Gemm"], per_channel=True
-            )
+        _store_in_8_bits(path)
 
 
 class _Halver:
@@ -112,14 +110,42 @@ def _is_read(nodes: Sequence[Any], name: str, half: str) -> bool:
 
 
 def _quantise_convolutions(path: Path, pairs: Sequence[Pair]) -> None:
-    """Give the convolutions 8-bit weights and activations."""
+    """Give the coarse convolutions 8-bit weights and activations."""
+    onnx = require("onnx", "matcher export")
     require("onnxruntime", "matcher export")
     quantise = import_module("onnxruntime.quantization")
     chosen = [path for pair in pairs for path in (pair.image0, pair.image1)][:_CALIBRATION]
+    nodes = [
+        node.name
+        for node in onnx.load(str(path)).graph.node
+        if node.op_type == "Conv" and any(block in node.input[1] for block in _COARSE)
+    ]
     with quiet(""):
         quantise.quantize_static(
-            path, path, _Ranges(chosen), op_types_to_quantize=["Conv"], per_channel=True
+            path, path, _Ranges(chosen), nodes_to_quantize=nodes, per_channel=True
         )
+
+
+def _store_in_8_bits(path: Path) -> None:
+    """Store large weights as 8-bit numbers, with a scale a column, to be computed with as before."""
+    onnx = require("onnx", "matcher export")
+    model = onnx.load(str(path))
+    nodes: list[Any] = []
+    for tensor in model.graph.initializer:
+        values = onnx.numpy_helper.to_array(tensor)
+        if values.dtype != np.float32 or values.ndim != 2 or values.size < _LARGE:
+            continue
+        scale = np.abs(values).max(axis=0).clip(1e-12) / 127
+        stored = np.rint(values / scale).astype(np.int8)
+        names = [f"{tensor.name}_{kind}" for kind in ("stored", "scale")]
+        nodes.append(onnx.helper.make_node("DequantizeLinear", names, [tensor.name], axis=1))
+        tensor.CopyFrom(onnx.numpy_helper.from_array(stored, names[0]))
+        model.graph.initializer.append(onnx.numpy_helper.from_array(scale, names[1]))
+    nodes += model.graph.node
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    onnx.checker.check_model(model)
+    onnx.save(model, str(path))
 
 
 class _Ranges:
