@@ -29,7 +29,7 @@ from matcher.tracking.upright import check_rotation, roll_degrees
 from matcher.tracking.views import Ids, View, alike, look
 from matcher.types import Mask, Matcher, Matches, Matrix, Points
 
-_TRUST = 2  # how much likelier the latest anchor is than its likeness says
+_TRUST = 1.25  # how much likelier the latest anchor is than its likeness says
 
 
 class Health(StrEnum):
