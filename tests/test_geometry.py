@@ -164,6 +164,16 @@ def test_a_point_at_the_epipole_has_distance_zero():
     assert distance.tolist() == [0.0]
 
 
+def test_lines_far_from_their_points_have_far_distances():
+    offset = 1e13  # of the lines, which leaves their normals as they are
+    fundamental = np.array([[0.0, 0, 0], [0, 0, -1], [0, 1, offset]])
+    points0, points1 = np.array([[3.0, 5.0]]), np.array([[40.0, 7.0]])
+
+    distance = geometry.symmetric_distance(points0, points1, fundamental)
+
+    np.testing.assert_allclose(distance, offset + 5 - 7)
+
+
 def test_an_epipole_is_known_in_spite_of_rounding_and_its_neighbours_are_not_taken_for_it():
     random = np.random.default_rng(4)
     for _ in range(20):

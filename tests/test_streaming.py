@@ -133,6 +133,19 @@ def test_streamed_sinkhorn_equals_the_log_domain_form(budget, steps):
     torch.testing.assert_close(scores.floor1, dense[-1, :-1], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize(("count0", "count1"), [(1, 1), (1, 7), (7, 1)])
+def test_streamed_sinkhorn_of_single_tokens_is_the_dense_one(count0, count1):
+    tokens0, tokens1 = tokens(count0, count1)
+
+    scores = sinkhorn(Similarity(tokens0, tokens1, 0.2), torch.tensor(0.5), 30)
+
+    found = torch.cat([strip.clone() for _, strip in scores.strips()])
+    dense = sinkhorn_log((tokens0 @ tokens1.T * 0.2)[None], torch.tensor(0.5), 30).log_assignment[0]
+    torch.testing.assert_close(found, dense[:-1, :-1], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(scores.floor0, dense[:-1, -1], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(scores.floor1, dense[-1, :-1], atol=1e-4, rtol=1e-4)
+
+
 def test_a_token_that_prefers_its_dustbin_has_no_match():
     tokens0, tokens1 = tokens(30, 40)
 
