@@ -18,7 +18,7 @@ from matcher import cli, matching
 from matcher.tracking import budget, upright
 from matcher.tracking.frames import frames
 from matcher.tracking.tracker import Camera, Health, Options
-from matcher.tracking.views import View
+from matcher.tracking.views import View, alike
 from matcher.types import Description, Matches
 
 ROOT = Path(matcher.__file__).parent.parent
@@ -118,6 +118,62 @@ def test_another_scene_is_lost_then_begun_afresh_and_the_old_one_is_found_again(
     assert healths[5:] == [Health.TRACKED, Health.TRACKED]
     assert set(found[6].ids) <= set(found[0].ids)
     assert found[6].anchor == 0
+
+
+class Clock:
+    """Goes on by a tenth of a second each time that a method matches."""
+
+    def __init__(self, method):
+        self.method, self.seconds, self.describe = method, 0.0, method.describe
+
+    def match(self, pairs):
+        self.seconds += 0.1
+        return self.method.match(pairs)
+
+    def __call__(self):
+        return self.seconds
+
+
+@pytest.mark.parametrize(("budget_ms", "tried"), [(None, 3), (300.0, 2), (100.0, 1)])
+def test_a_lost_frame_tries_as_many_anchors_as_the_budget_has_room_for(
+    method, texture, budget_ms, tried
+) -> None:  # PRF-02
+    scenes = [texture(120, 160, seed=seed).astype(np.float32) / 255 for seed in range(4)]
+    clock = Clock(method)
+    tracker = matcher.Tracker(clock, Options(level=7, patience=1), clock=clock)
+    for scene in scenes[:3]:
+        for _ in range(2):
+            tracker.track(scene)
+    tracker._budget = budget.Budget(None if budget_ms is None else budget_ms / 1e3, level=7)
+    start = clock.seconds
+
+    lost = tracker.track(scenes[3])
+
+    assert lost.health is Health.LOST
+    assert round((clock.seconds - start) / 0.1) == tried
+
+
+def test_a_known_scene_is_found_at_once_among_many(method, texture) -> None:
+    scenes = [texture(120, 160, seed=seed).astype(np.float32) / 255 for seed in range(5)]
+    tracker = matcher.Tracker(method, Options(level=7, patience=1))
+    for scene in scenes:
+        for _ in range(2):
+            tracker.track(scene)
+    tracker._budget = budget.Budget(1e-9, level=7)
+
+    found = [tracker.track(scenes[number]) for number in (1, 3, 0)]
+
+    assert {each.health for each in found} == {Health.TRACKED}
+    assert [each.anchor for each in found] == [3, 7, 0]
+
+
+def test_views_are_alike_by_their_descriptors(method, texture) -> None:
+    one, other = (texture(120, 160, seed=seed).astype(np.float32) / 255 for seed in (1, 2))
+    here, there, blank = method.describe([one, other, np.zeros_like(one)])
+
+    assert alike(here, here) == len(here)
+    assert alike(here, there) < 0.5 * len(here)
+    assert alike(here, blank) == alike(blank, here) == 0
 
 
 def test_masked_places_are_not_followed(method, texture) -> None:

@@ -37,7 +37,8 @@ class Timing:
         seconds: Of each run, by stage; stages that it has not are missing.
         work: What PyTorch does in each stage.
         matches: How many it found; None where it does not say.
-        peak_mib: Largest growth of resident memory in the first run.
+        peak_mib: Largest growth of resident memory in the first run; on a GPU, the most
+            that PyTorch had there.
         trained: False where the weights are random.
     """
 
@@ -175,8 +176,12 @@ def _warm_up(
     contender: Contender, paths: tuple[Path, Path], pictures: Sequence[Image], device: torch.device
 ) -> tuple[Matches | None, float]:
     """Run once: what it finds, and its peak of memory in MiB."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
     with PeakMemory() as peak:
         found = _run(contender, paths, pictures, _Clock(device))
+    if device.type == "cuda":
+        return found, torch.cuda.max_memory_allocated(device) / 2**20
     return found, peak.mib
 
 

@@ -85,11 +85,11 @@ def count_work(work: Callable[[], object], device: torch.device) -> Work:
     return Work(flops / 1e9, steps.bytes / 1e9, steps.seconds)
 
 
-class _Steps(TorchDispatchMode):
+class _Steps(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
     """Adds up the bytes that steps read and write, and the seconds that they take."""
 
     def __init__(self, device: torch.device) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.device = device
         self.bytes = 0
         self.seconds = 0.0

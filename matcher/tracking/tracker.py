@@ -234,7 +234,9 @@ class Tracker:
 
     def _candidates(self, view: View) -> list[View]:
         """List anchors, the likeliest first: most often the latest, unless it was lost."""
-        likeness = [alike(anchor.description, view.description) for anchor in self._anchors]
+        likeness: list[float] = [
+            alike(anchor.description, view.description) for anchor in self._anchors
+        ]
         if likeness and not self._lost:
             likeness[-1] *= _TRUST
         order = np.argsort(likeness, kind="stable")[::-1]
