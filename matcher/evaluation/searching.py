@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from matcher import images
 from matcher.templates import find
 from matcher.types import Image, Matches
 
@@ -14,7 +15,7 @@ _SIDE = 8  # points a side of the grid that stands for a hit
 
 @dataclass(frozen=True)
 class TemplateFinder:
-    """A function of a template and a scene, for `evaluate`.
+    """A function of a template and a scene, both taken as grey, for `evaluate`.
 
     The best hit becomes a grid of matches, from which every fit finds its place again; without a hit
     there are none, so a template that is absent and not found is a right verdict.
@@ -32,8 +33,8 @@ class TemplateFinder:
     def __call__(self, image0: Image, image1: Image) -> Matches:
         """Find image 0 in image 1."""
         hits = find(
-            image0,
-            image1,
+            images.grey(image0),
+            images.grey(image1),
             threshold=self.threshold,
             max_hits=1,
             angles=(-self.turn_degrees, self.turn_degrees),
