@@ -24,7 +24,7 @@ CHECKOUT = pytest.mark.skipif(
 ROWS = (
     {"types", "shapes", "assets", "extras"},
     set(),
-    {"correlation", "refinement", "templates", "methods", "matching", "instances"},
+    {"correlation", "refinement", "templates", "methods", "matching", "instances", "growth"},
     {
         "benchmark",
         "datasets",
