@@ -72,9 +72,10 @@ def test_scaled_intrinsics_project_to_the_scaled_pixels():  # GEO-08
 
 
 def test_intrinsics_of_another_resolution_give_a_warning():  # GEO-08
-    with pytest.warns(
-        UserWarning, match=r"intrinsics has its principal point at \(320, 240\), far"
-    ):
+    message = (
+        r"intrinsics has its principal point at \(320, 240\), far from the centre of 320 x 240"
+    )
+    with pytest.warns(UserWarning, match=message):
         cameras.scale_intrinsics(INTRINSICS, (240, 320), (120, 160))
 
 
