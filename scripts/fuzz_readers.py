@@ -76,9 +76,9 @@ def readers(folder: Path) -> list[Reader]:
         Reader("stored evaluations (JSON)", _evaluations(folder), _read_evaluation),
         Reader("objects of MegaDepth (npz)", _objects(), posed._object_arrays),
         Reader("labelled points", [(".txt", b"1 2 3 4\n5.5,6,7,8\n")], labelled._points),
-        Reader("COLMAP databases", _databases(folder), _read_database),
+        Reader("COLMAP databases", databases(folder), _read_database),
         *([Reader("COLMAP models", _models(folder), _read_model)] if find_spec("pycolmap") else []),
-        *([Reader("hloc (h5)", _hloc(folder), _read_hloc)] if find_spec("h5py") else []),
+        *([Reader("hloc (h5)", hloc_files(folder), _read_hloc)] if find_spec("h5py") else []),
         *([Reader("requests (HTTP)", _requests(), _ask(folder))] if find_spec("starlette") else []),
     ]
 
@@ -268,7 +268,8 @@ def tie_points() -> TiePoints:
     return TiePoints(names, (camera,), (0, 0, 0), keypoints, pair, {(names[0], names[1]): geometry})
 
 
-def _databases(folder: Path) -> list[tuple[str, bytes]]:
+def databases(folder: Path) -> list[tuple[str, bytes]]:
+    """Write whole COLMAP databases of both schemas."""
     paths = [write_database(folder / f"whole{v}.db", tie_points(), v) for v in ("3", "4")]
     return [(".db", path.read_bytes()) for path in paths]
 
@@ -278,7 +279,8 @@ def _read_database(path: Path) -> None:
     read_database(path)
 
 
-def _hloc(folder: Path) -> list[tuple[str, bytes]]:
+def hloc_files(folder: Path) -> list[tuple[str, bytes]]:
+    """Write the two whole files of hloc."""
     features, matches, _ = write_hloc(folder, tie_points())
     return [("features.h5", features.read_bytes()), ("matches.h5", matches.read_bytes())]
 

@@ -336,7 +336,7 @@ def test_ctrl_c_ends_with_130_and_a_rerun_goes_on(pairs, tmp_path, monkeypatch, 
     assert len((tmp_path / "out" / "records.jsonl").read_text().splitlines()) == 1
     assert not (tmp_path / "out" / "run.json").exists()
     assert cli.run(arguments) == 0
-    assert len(read_evaluation(tmp_path / "out").records) == 3
+    assert len(read_evaluation(tmp_path / "out").records) == 6  # refined and grown
 
 
 def test_two_runs_may_write_one_file_at_once(tmp_path, monkeypatch):

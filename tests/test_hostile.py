@@ -49,6 +49,12 @@ def fuzzer():
     return module
 
 
+@pytest.fixture(scope="module")
+def examples(fuzzer):
+    """The whole files that are damaged."""
+    return sys.modules["fuzz_readers"]
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_damaged_files_of_every_kind_are_read_or_refused_by_name(fuzzer, tmp_path):
     for reader in fuzzer.readers(tmp_path):
@@ -345,9 +351,9 @@ def test_records_of_other_types_are_no_records(tmp_path):
 
 
 @pytest.fixture
-def database(fuzzer, tmp_path):
+def database(examples, tmp_path):
     path = tmp_path / "a.db"
-    path.write_bytes(fuzzer._databases(tmp_path)[1][1])
+    path.write_bytes(examples.databases(tmp_path)[1][1])
     return path
 
 
@@ -395,9 +401,9 @@ def test_a_damaged_page_is_an_error_that_names_the_database(database):
             read(database)
 
 
-def test_links_and_files_elsewhere_are_not_followed_by_hloc_files(fuzzer, tmp_path):
+def test_links_and_files_elsewhere_are_not_followed_by_hloc_files(examples, tmp_path):
     h5py = pytest.importorskip("h5py")
-    fuzzer._hloc(tmp_path)
+    examples.hloc_files(tmp_path)
     features, matches = tmp_path / "features.h5", tmp_path / "matches.h5"
     (tmp_path / "secret").write_bytes(bytes(range(256)))
     whole = features.read_bytes()
@@ -407,7 +413,7 @@ def test_links_and_files_elsewhere_are_not_followed_by_hloc_files(fuzzer, tmp_pa
         with h5py.File(features, "r+") as file:
             del file["0.png/keypoints"]
             make(file["0.png"])
-        return fuzzer.read_hloc(features, matches, ["0.png", "1.png"])
+        return examples.read_hloc(features, matches, ["0.png", "1.png"])
 
     space = h5py.h5s.create_simple((8, 2))
     for make, message in (

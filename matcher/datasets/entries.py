@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from matcher import images
 from matcher.datasets.fingerprints import image_size
 from matcher.reading import read_npy
-from matcher.templates.poses import Pose
 from matcher.types import (
     DenseMap,
     Floats,
@@ -234,6 +233,8 @@ def _placed(entry: Entry, size0: tuple[int, int]) -> Placed:
     )
     if scale <= 0:
         raise entry.error("scale", f"must be positive, not {scale:g}")
+    from matcher.templates.poses import Pose  # noqa: PLC0415  imports torch
+
     pose = Pose(x, y, angle, scale)
     matrix = np.eye(3)
     matrix[:2, :2] = pose.scene_from_template
