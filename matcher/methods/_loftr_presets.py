@@ -15,7 +15,7 @@ from matcher.nn import loftr, loftr_light
 from matcher.reading import read_toml
 from matcher.weights import of_folder, state_dict
 
-TOKENS = 800  # of the light preset: what each number costs and gains is in its card
+TOKENS = 900  # of the light preset: what each number costs and gains is in its card
 
 
 @dataclass(frozen=True)
