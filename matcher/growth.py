@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -196,7 +196,7 @@ def _nearest(
     """Tell which candidates (K,) have a source within reach, and the rows of the nearest of those."""
     if not len(sources):
         return np.zeros(len(candidates), np.bool_), np.zeros(0, np.int64)
-    distances, rows = KDTree(sources.cpu().numpy()).query(candidates)
+    distances, rows = map(np.asarray, KDTree(sources.cpu().numpy()).query(candidates))
     near = distances <= reach
     return near, rows[near]
 
@@ -235,19 +235,16 @@ def _joined(matches: Matches, grown: _Found, size: tuple[int, ...], mask: Mask |
     others = KDTree(places).query(places[len(matches) :], 2)[0][:, 1]
     keep = inside(points1[len(matches) :], size, mask) & (others > TWIN)
     rows = np.concatenate([np.ones(len(matches), np.bool_), keep])
-    none = np.full((len(keep), 2), -1)
-    given = matches.refined, matches.indices
-    refined, indices = (
-        None if old is None else np.concatenate([old, new])
-        for old, new in zip(given, (np.ones(len(keep), np.bool_), none), strict=True)
-    )
-    joined = replace(
-        matches,
-        points0=np.concatenate([matches.points0, grown.points0.cpu().numpy()]),
-        points1=points1,
-        scores=np.concatenate([matches.scores, grown.scores.cpu().numpy()]),
-        linear1_from_0=np.concatenate([matches.linear1_from_0, grown.maps.cpu().numpy()]),
-        refined=refined,
-        indices=indices,
-    )
-    return joined.select(rows).sorted()
+    added = {
+        "points0": grown.points0.cpu().numpy(),
+        "points1": grown.points1.cpu().numpy(),
+        "scores": grown.scores.cpu().numpy(),
+        "linear1_from_0": grown.maps.cpu().numpy(),
+        "refined": np.ones(len(keep), np.bool_),
+        "indices": np.full((len(keep), 2), -1),
+    }
+    known = {name: getattr(matches, name) for name in added}
+    joined: dict[str, Any] = {
+        k: np.concatenate([v, added[k]]) for k, v in known.items() if v is not None
+    }
+    return replace(matches, **joined).select(rows).sorted()

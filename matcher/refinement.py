@@ -116,7 +116,7 @@ def refine_on_pyramids(matches: Matches, levels: Pyramids, options: RefineOption
     forward = _refine_one_way(matches, levels, options)
     if not options.symmetric:
         return forward
-    backward = _refine_one_way(matches.swapped(), levels[::-1], options).swapped()
+    backward = _refine_one_way(matches.swapped(), (levels[1], levels[0]), options).swapped()
     return _half_way(matches, forward, backward)
 
 

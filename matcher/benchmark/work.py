@@ -112,7 +112,7 @@ class _Steps(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
         return result
 
 
-def _size(value: object) -> int:
+def _size(value: Any) -> int:
     """Tell the bytes of a tensor; 0 of anything else."""
     return value.numel() * value.element_size() if isinstance(value, Tensor) else 0
 

@@ -134,8 +134,9 @@ def placement_error(
         Distance of its centres in pixels of the scene; angle between its turns in degrees, 0 to 180;
         and the factor between its sizes, 1 or more. Infinite for a failure.
     """
+    failed = float("inf"), float("inf"), float("inf")
     if estimated is None:
-        return (float("inf"),) * 3
+        return failed
     height, width = size0
     middle = np.array([width - 1, height - 1]) / 2
     # Both centres, and where a step to the right and one down lead from there.
@@ -148,7 +149,7 @@ def placement_error(
         factor = np.exp(np.abs(np.log(sizes[0]) - np.log(sizes[1])))
     errors = (float(np.hypot(*(found[0] - true[0]))), abs((turn + 180) % 360 - 180), float(factor))
     if not np.isfinite(errors).all():
-        return (float("inf"),) * 3
+        return failed
     return errors[0], float(errors[1]), errors[2]
 
 

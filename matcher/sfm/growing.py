@@ -78,7 +78,7 @@ def grow_tracks(
         tracks.names,
         np.concatenate([origins[:, 0].astype(np.int64), moving]),
         np.concatenate([origins[:, 1:], *[each.points_moving for each in found]]),
-        np.concatenate([np.ones(len(origins)), *[each.scores for each in found]]),
+        np.concatenate([np.ones(len(origins), np.float32), *[each.scores for each in found]]),
         np.concatenate([np.arange(len(origins)), grown.reshape(-1)]),
     )
     long = np.bincount(made.tracks, minlength=len(made)) >= MIN_LENGTH
