@@ -211,7 +211,7 @@ def _predicted(candidates: Points, sources: _Found) -> _Found:
 def _moved(found: _Found, levels: Pyramids, options: RefineOptions) -> _Found:
     """Move to the peaks near the places, and keep those that have one, as sure as both allow."""
     moved = move_to_peaks(found.points0, found.points1, found.maps, levels, options)
-    scores = 1 - (1 - found.scores) * (1 - moved.scores)
+    scores = 1 - (1 - found.scores) * (1 - moved.scores.clamp(0, 1))
     return found._replace(points1=moved.points1, scores=scores).select(moved.clear)
 
 

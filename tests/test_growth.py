@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from conftest import texture
 from scipy.ndimage import map_coordinates
 
 import matcher
 from matcher import Matches, grow, refine
 from matcher.growth import GrowOptions
+from matcher.refinement import move_to_peaks
 
 SIZE = 240, 320
 TILT = np.array([[1.05, 0.2], [-0.1, 0.9]])
@@ -189,6 +191,22 @@ def test_large_images_grow_about_as_many_matches_as_cells_asked_for():
 
     assert 150 < len(new) <= 300
     assert np.percentile(errors(new, np.eye(2), np.array([7.0, 5.0])), 95) < 0.3
+
+
+@pytest.mark.parametrize("score", [1.0001, -0.5])
+def test_scores_stay_between_0_and_1_whatever_ncc_is(pair, monkeypatch, score):
+    def move(*arguments):
+        moved = move_to_peaks(*arguments)
+        return moved._replace(scores=torch.full_like(moved.scores, score))
+
+    monkeypatch.setattr("matcher.growth.move_to_peaks", move)
+    unsure = replace(seeds(), scores=np.zeros(40))
+
+    found = grow(unsure, *pair)
+
+    assert len(grown_only(found)) > 400
+    assert found.scores.min() >= 0
+    assert found.scores.max() <= 1
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])
