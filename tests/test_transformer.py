@@ -64,11 +64,12 @@ def our_log_assignment(network: Context, descriptors, points) -> Tensor:
 @pytest.mark.parametrize(
     "config", [LIGHTER, Config(input_channels=32, channels=64, heads=4, layers=3)]
 )
-def test_random_weights_give_what_kornia_gives(config: Config) -> None:
+@pytest.mark.parametrize("counts", [(70, 50), (60, 60)])
+def test_random_weights_give_what_kornia_gives(config: Config, counts: tuple[int, int]) -> None:
     torch.manual_seed(1)
     network = Context(config).eval()
     twin = kornia_twin(config, network.state_dict())
-    descriptors, points = random_tokens(70, 50, config.input_channels)
+    descriptors, points = random_tokens(*counts, config.input_channels)
 
     ours = our_log_assignment(network, descriptors, points)
 
@@ -121,6 +122,23 @@ def test_padding_does_not_change_the_tokens() -> None:
 
     torch.testing.assert_close(tokens0[:, :17], single[0], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(tokens1[:, :9], single[1], atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_images_of_as_many_points_give_what_they_give_in_turn() -> None:
+    torch.manual_seed(3)
+    network = Context(Config(32, 64, 2, layers=2)).eval()
+    one, two = random_tokens(13, 13, 32, seed=0), random_tokens(13, 13, 32, seed=1)
+    descriptors, points = (
+        tuple(torch.cat(each) for each in zip(*kinds, strict=True))
+        for kinds in zip(one, two, strict=True)
+    )
+    ones = torch.ones(2, 13, dtype=torch.bool)  # with masks, one image follows the other
+
+    at_once = network(descriptors, normalised(points))
+    in_turn = network(descriptors, normalised(points), (ones, ones))
+
+    torch.testing.assert_close(at_once, in_turn, atol=1e-5, rtol=1e-5)
 
 
 @torch.inference_mode()

@@ -91,20 +91,36 @@ class CrossBlock(nn.Module):
         mask1: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Update (B, M, C) and (B, N, C) tokens, both from what they were before."""
-        key0, value0 = self._split(self.to_qk(tokens0)), self._split(self.to_v(tokens0))
-        key1, value1 = self._split(self.to_qk(tokens1)), self._split(self.to_v(tokens1))
-        message0 = self.to_out(_merge_heads(attend(key0, key1, value1, mask1)))
-        message1 = self.to_out(_merge_heads(attend(key1, key0, value0, mask0)))
-        return _update(self.ffn, tokens0, message0), _update(self.ffn, tokens1, message1)
+        if _fit_one_batch(tokens0, tokens1, mask0, mask1):
+            tokens = torch.cat([tokens0, tokens1])
+            key, value = self._project(tokens)
+            updated = self._read(tokens, key, _swap_halves(key), _swap_halves(value))
+            tokens0, tokens1 = updated.chunk(2)
+            return tokens0, tokens1
+        (key0, value0), (key1, value1) = self._project(tokens0), self._project(tokens1)
+        return (
+            self._read(tokens0, key0, key1, value1, mask1),
+            self._read(tokens1, key1, key0, value0, mask0),
+        )
 
     def attention(self, tokens0: Tensor, tokens1: Tensor) -> Tensor:
         """Compute how much tokens of image 0 look at those of image 1: (B, heads, M, N)."""
         key0, key1 = self._split(self.to_qk(tokens0)), self._split(self.to_qk(tokens1))
         return torch.softmax(key0 @ key1.transpose(-1, -2) / key0.shape[-1] ** 0.5, dim=-1)
 
+    def _project(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Give the (B, heads, N, C/heads) keys and values of tokens."""
+        return self._split(self.to_qk(tokens)), self._split(self.to_v(tokens))
+
     def _split(self, projected: Tensor) -> Tensor:
         """(B, N, C) to (B, heads, N, C/heads)."""
         return torch.unflatten(projected, -1, (self.heads, -1)).transpose(1, 2)
+
+    def _read(
+        self, tokens: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """Update tokens from the keys and values of the other image."""
+        return _update(self.ffn, tokens, self.to_out(_merge_heads(attend(query, key, value, mask))))
 
 
 class Layer(nn.Module):
@@ -122,8 +138,11 @@ class Layer(nn.Module):
         masks: tuple[Tensor | None, Tensor | None] = (None, None),
     ) -> tuple[Tensor, Tensor]:
         """Update the tokens of both images: (B, M, C) and (B, N, C)."""
-        tokens0 = self.self_attn(tokens[0], rotations[0], masks[0])
-        tokens1 = self.self_attn(tokens[1], rotations[1], masks[1])
+        if _fit_one_batch(*tokens, *masks):
+            tokens0, tokens1 = self.self_attn(torch.cat(tokens), torch.cat(rotations)).chunk(2)
+        else:
+            tokens0 = self.self_attn(tokens[0], rotations[0], masks[0])
+            tokens1 = self.self_attn(tokens[1], rotations[1], masks[1])
         updated: tuple[Tensor, Tensor] = self.cross_attn(tokens0, tokens1, *masks)
         return updated
 
@@ -233,6 +252,24 @@ def _update(feed_forward: nn.Module, tokens: Tensor, message: Tensor) -> Tensor:
     """Add to each token what its message changes."""
     change: Tensor = feed_forward(torch.cat([tokens, message], dim=-1))
     return tokens + change
+
+
+def _fit_one_batch(
+    tokens0: Tensor, tokens1: Tensor, mask0: Tensor | None, mask1: Tensor | None
+) -> bool:
+    """Tell whether the tokens of both images can be treated as the two halves of one batch.
+
+    One large product takes less time than two small ones and leaves fewer threads without work.
+    Graphs for other runtimes have counts of any size, so they take the images in turn.
+    """
+    if torch.compiler.is_compiling() or mask0 is not None or mask1 is not None:
+        return False
+    return tokens0.shape == tokens1.shape
+
+
+def _swap_halves(batch: Tensor) -> Tensor:
+    """Put the second half of a batch before the first."""
+    return batch.roll(len(batch) // 2, 0)
 
 
 def _merge_heads(message: Tensor) -> Tensor:
