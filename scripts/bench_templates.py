@@ -21,8 +21,9 @@ from scipy.ndimage import gaussian_filter, map_coordinates
 
 from matcher.correlation import Scene, score_map
 from matcher.correlation.kernel import make_kernel
+from matcher.correlation.sums import sliding_products
 from matcher.correlation.tiles import make_plan
-from matcher.correlation.window_norms import inverse_norms
+from matcher.correlation.window_norms import window_norms
 from matcher.templates import find
 from matcher.templates.poses import Pose
 
@@ -175,19 +176,17 @@ def stages() -> None:
     pixels = texture(1080, 1920, 0)
     for side in (32, 64, 128, 256):
         kernel = make_kernel(pixels[300 : 300 + side, 500 : 500 + side])
-        scene = Scene(pixels)
-        plan = make_plan(scene.size, kernel.size)
-        scene.score_map(kernel)
-        names = ["prepare", "norms", "transform", "correlate", "whole"]
+        plan = make_plan(pixels.shape, kernel.size)
+        tile = pixels[plan.inputs(0)].astype(np.float32) - 128
+        pattern = kernel.pattern[0].astype(np.float32)
+        names = ["norms", "products", "whole"]
         times = milliseconds(
-            lambda: Scene(pixels),
-            partial(inverse_norms, scene.values, scene.centre, kernel.size),
-            partial(lambda s, p: list(s._transform(p)), scene, plan),
-            partial(scene.score_map, kernel),
+            partial(window_norms, tile[None], kernel.size),
+            partial(sliding_products, tile, pattern),
             partial(lambda k: Scene(pixels).score_map(k), kernel),
         )
         print(
-            f"stages, {side:3} px, tiles {plan.tile}: "
+            f"stages, {side:3} px, {plan.count} tiles of {tile.shape}, one of them: "
             + ", ".join(f"{n} {t:.1f} ms" for n, t in zip(names, times, strict=True))
         )
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
-from matcher.correlation import Scene, score_map
-from matcher.correlation import scene as correlation
+from matcher.correlation import Scene, score_map, sums
 from matcher.correlation.kernel import make_kernel
 from matcher.correlation.tiles import make_plan
 
@@ -30,15 +29,13 @@ def direct_scores(template, scene, mask=None):
     return np.divide(products, norm, out=np.zeros_like(norm), where=energy > 1e-20)
 
 
-def in_float32(monkeypatch):
-    """Send small scenes down the road of large ones."""
-    monkeypatch.setattr(correlation, "_SMALL", 0)
-
-
-@pytest.fixture(params=["small", "large"], autouse=True)
-def road(request, monkeypatch):
-    if request.param == "large":
-        in_float32(monkeypatch)
+@pytest.fixture(params=["opencv", "scipy"], autouse=True)
+def sums_by(request, monkeypatch):  # NCC-24
+    if request.param == "opencv":
+        pytest.importorskip("cv2")
+    else:
+        monkeypatch.setattr(sums, "opencv", lambda: None)
+    return request.param
 
 
 def test_scores_equal_direct_sums(texture):
@@ -290,9 +287,7 @@ def test_many_templates_share_a_scene(texture):  # NCC-19
         np.testing.assert_allclose(scene.score_map(make_kernel(template)), one, atol=1e-6)
 
 
-def test_large_scene_keeps_memory_bounded(texture, road, request):  # NCC-21
-    if "small" in request.node.name:
-        pytest.skip("one size")
+def test_large_scene_keeps_memory_bounded(texture):  # NCC-21
     scene = np.tile(texture(750, 1000), (4, 4))
     scene[1500:2012, 2100:2612] = texture(512, 512, seed=9)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -361,15 +356,16 @@ def test_plans_cover_every_score_once():
         outs = scene[0] - template[0] + 1, scene[1] - template[1] + 1
         seen = np.zeros(outs, np.int64)
         for index in range(plan.count):
-            seen[plan.outputs(index, outs)] += 1
+            places, pixels = plan.outputs(index), plan.inputs(index)
+            seen[places] += 1
             assert all(
-                t >= s + k - 1 for t, s, k in zip(plan.tile, plan.step, template, strict=True)
+                pixel.stop - pixel.start == place.stop - place.start + side - 1
+                for place, pixel, side in zip(places, pixels, template, strict=True)
             )
         assert (seen == 1).all()
 
 
-def test_float32_rounding_stays_within_the_bound(texture, monkeypatch):
-    in_float32(monkeypatch)
+def test_float32_rounding_stays_within_the_bound():
     natural = np.abs(np.cumsum(np.random.default_rng(5).normal(size=(400, 500)), axis=1))
     natural[:, 250:] = natural[:, 250:] * 0.05 + 40
     template = natural[100:140, 300:350]
