@@ -16,7 +16,7 @@ import numpy as np
 from matcher.types import Matches, TemplateHit
 
 _MATCH_COLUMNS = ("x0", "y0", "x1", "y1", "score")
-_HIT_COLUMNS = ("template", "x", "y", "angle_degrees", "scale", "score", "second_score")
+_HIT_COLUMNS = ("template", "x", "y", "angle_degrees", "scale", "score", "second_score", "detail")
 
 
 def save_matches(matches: Matches, path: str | Path) -> Path:

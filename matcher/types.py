@@ -355,6 +355,7 @@ class TemplateHit:
         template: Number of the template in the list that was searched.
         second_score: Score of the best place elsewhere over that of this one; near 1 the answer is ambiguous.
         subpixel: (x, y) True where the axis could be refined below a pixel.
+        detail: NCC of what a blur takes away of both, in [-1, 1]: how well fine detail agrees.
     """
 
     x: float
@@ -366,3 +367,4 @@ class TemplateHit:
     template: int = 0
     second_score: float = 0.0
     subpixel: tuple[bool, bool] = (True, True)
+    detail: float = 1.0

@@ -441,15 +441,57 @@ def test_no_detection_has_the_fields_of_a_full_result(texture):  # NCC-20
         ({"threshold": 0}, "threshold must be above 0 and at most 1, not 0"),
         ({"max_hits": 0}, "max_hits must be at least 1, not 0"),
         ({"overlap": 1}, r"overlap must be in \[0, 1\), not 1"),
-        ({"mode": "fast"}, "no mode 'fast'; there are exhaustive, pyramid, auto"),
-        ({"contrast": "inverse"}, "no contrast 'inverse'; there are same, either"),
+        ({"mode": "fast"}, "mode must be exhaustive, pyramid or auto, not 'fast'"),
+        ({"contrast": "inverse"}, "contrast must be same or either, not 'inverse'"),
         ({"angles": (10, -10)}, r"angles must rise, not \(10, -10\)"),
         ({"scales": (0, 1)}, r"scales must be above 0 and rise, not \(0, 1\)"),
+        ({"detail": 2}, r"detail must be in \[-1, 1\], not 2"),
     ],
 )
 def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         FindOptions(**options)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+@pytest.mark.parametrize("colour", [False, True])
+def test_shading_alike_is_no_find_where_detail_differs(texture, kind, colour):  # NCC-12
+    shade = np.linspace(0, 160, 300)[None] + np.linspace(0, 40, 260)[:, None]
+    scene = shade + 0.12 * texture(260, 300, seed=1)
+    other = shade + 0.12 * texture(260, 300, seed=2)
+    scene, other = scene.astype(kind), other.astype(kind)
+    template = other[100:164, 120:200]
+    if colour:
+        scene, template = np.stack([scene] * 3, -1), np.stack([template] * 3, -1)
+
+    assert find(template, scene) == []
+    (report,) = search(template, scene).reports
+    assert report.best_rejected > 0.9
+    shaded = find(template, scene, detail=-1)
+    assert shaded[0].score > 0.9
+    assert abs(shaded[0].detail) < 0.2
+
+    (hit,) = find(scene[100:164, 120:200], scene, angles=(-180, 180), max_hits=1)
+    assert hit.detail > 0.9
+
+
+def test_detail_of_a_template_without_any_agrees():
+    y, x = np.mgrid[:90, :120]
+    scene = 100 * np.exp(-((x - 70.0) ** 2 + (y - 40.0) ** 2) / 2 / 30**2)
+    plane = scene[30:50, 20:50]
+    slope = np.broadcast_to(np.linspace(0, 255, 120), (90, 120))
+
+    assert find(plane, scene, max_hits=1)[0].detail == pytest.approx(1, abs=1e-6)
+    assert find(slope[:20, :30], slope, max_hits=1)[0].detail == 1
+
+
+def test_negatives_have_the_detail_of_their_contrast(texture):
+    scene = texture(120, 150)
+
+    (hit,) = find(255 - scene[30:70, 40:90], scene, contrast="either", max_hits=1)
+
+    assert hit.score == pytest.approx(-1, abs=1e-5)
+    assert hit.detail == pytest.approx(1, abs=1e-3)
 
 
 def test_unknown_options_are_named(texture):

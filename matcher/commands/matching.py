@@ -124,6 +124,8 @@ def find_templates(
     for path, report in zip(template, search.reports, strict=True):
         if report.status != "searched":
             terminal.print_line(f"{path}: {report.status}, {report.reason}")
+        elif report.best_rejected and not search.hits:
+            terminal.print_line(f"{path}: best score {report.best_rejected:.2f}, no hit")
     written = [] if out is None else [storage.save_hits(search.hits, out)]
     if picture is not None:
         from matcher.explore import plots
@@ -142,4 +144,5 @@ def _hit(hit: TemplateHit, templates: Sequence[Path]) -> dict[str, str]:
         "angle °": f"{hit.angle_degrees:.2f}",
         "scale": f"{hit.scale:.4f}",
         "score": f"{hit.score:.4f}",
+        "detail": f"{hit.detail:.2f}",
     }

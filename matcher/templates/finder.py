@@ -4,19 +4,22 @@
 
 Where the template neither turns nor grows, the score of a hit is that of its best whole pixel, and
 its place is the peak of the score map, interpolated. Otherwise place, angle and scale are fitted to the
-pixels, and the score is that of the fit. Thresholds are absolute: an absent template gives no hit.
+pixels, and the score is that of the fit. Thresholds are absolute, and fine detail must agree as well:
+an absent template gives no hit.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matcher import images
 from matcher.correlation.kernel import Pixels
+from matcher.templates.detail import Detail
 from matcher.templates.poses import Pose, Template, make_template
 from matcher.templates.settling import Settled, Settler
 from matcher.templates.survey import Pyramid, Ranges, Survey, grey, make_survey
@@ -25,6 +28,10 @@ from matcher.types import TemplateHit
 _TRIES = 2  # peaks settled for each hit that may be reported
 _EXACT = 1e-6  # scores of exact copies may fall this short of 1
 _ROUNDING = 1e-4  # more than a score map differs from the exact score
+
+
+Mode: TypeAlias = Literal["exhaustive", "pyramid", "auto"]
+Contrast: TypeAlias = Literal["same", "either"]
 
 
 @dataclass(frozen=True)
@@ -41,31 +48,33 @@ class FindOptions:
         angles: (from, to) degrees to search, counter-clockwise on the screen.
         scales: (from, to) sizes in the scene over size of the template.
         contrast: "either" also finds negatives; their score is below 0.
+        detail: Least correlation of fine detail, in [-1, 1]; -1 asks for none. See
+            `matcher.templates.detail`.
     """
 
     threshold: float = 0.7
     max_hits: int = 100
     overlap: float = 0.3
-    mode: Literal["exhaustive", "pyramid", "auto"] = "auto"
+    mode: Mode = "auto"
     angles: tuple[float, float] = (0.0, 0.0)
     scales: tuple[float, float] = (1.0, 1.0)
-    contrast: Literal["same", "either"] = "same"
+    contrast: Contrast = "same"
+    detail: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 < self.threshold <= 1:
-            raise ValueError(f"threshold must be above 0 and at most 1, not {self.threshold}")
-        if self.max_hits < 1:
-            raise ValueError(f"max_hits must be at least 1, not {self.max_hits}")
-        if not 0 <= self.overlap < 1:
-            raise ValueError(f"overlap must be in [0, 1), not {self.overlap}")
-        if self.mode not in ("exhaustive", "pyramid", "auto"):
-            raise ValueError(f"no mode {self.mode!r}; there are exhaustive, pyramid, auto")
-        if self.contrast not in ("same", "either"):
-            raise ValueError(f"no contrast {self.contrast!r}; there are same, either")
-        if self.angles[0] > self.angles[1]:
-            raise ValueError(f"angles must rise, not {self.angles}")
-        if not 0 < self.scales[0] <= self.scales[1]:
-            raise ValueError(f"scales must be above 0 and rise, not {self.scales}")
+        checks = {
+            "threshold must be above 0 and at most 1": 0 < self.threshold <= 1,
+            "max_hits must be at least 1": self.max_hits >= 1,
+            "overlap must be in [0, 1)": 0 <= self.overlap < 1,
+            "mode must be exhaustive, pyramid or auto": self.mode in get_args(Mode),
+            "contrast must be same or either": self.contrast in get_args(Contrast),
+            "angles must rise": self.angles[0] <= self.angles[1],
+            "scales must be above 0 and rise": 0 < self.scales[0] <= self.scales[1],
+            "detail must be in [-1, 1]": -1 <= self.detail <= 1,
+        }
+        for rule, kept in checks.items():
+            if not kept:
+                raise ValueError(f"{rule}, not {getattr(self, rule.split()[0])!r}")
 
     @property
     def ranges(self) -> Ranges:
@@ -185,7 +194,8 @@ def _search_one(
         reason = f"a template of {h} x {w} pixels does not fit a scene of {height} x {width}"
         return [], TemplateReport("too large", reason)
     settler = Settler(template, pyramid, options.ranges, survey.factor)
-    found, rejected = _settle(survey, settler, template.size, options)
+    detail = Detail(template, pyramid)
+    found, rejected = _settle(survey, settler, detail, template.size, options)
     if not found:
         rejected = max(rejected, float(survey.scores.max())) if survey.factor == 1 else rejected
     second = _second(found, rejected, survey, template.size)
@@ -194,7 +204,11 @@ def _search_one(
 
 
 def _settle(
-    survey: Survey, settler: Settler, size: tuple[int, int], options: FindOptions
+    survey: Survey,
+    settler: Settler,
+    detail: Detail,
+    size: tuple[int, int],
+    options: FindOptions,
 ) -> tuple[list[Settled], float]:
     """Settle peaks from the best down until the hits are complete.
 
@@ -213,7 +227,9 @@ def _settle(
             continue
         one = settler(candidate.pose, options.threshold)
         worth = abs(one.score) if options.contrast == "either" else one.score
-        if worth < options.threshold - _EXACT:
+        if worth >= options.threshold - _EXACT:
+            one = replace(one, detail=detail.score(one.pose) * math.copysign(1, one.score))
+        if worth < options.threshold - _EXACT or one.detail < options.detail:
             rejected = max(rejected, worth)
             continue
         found.append(one)
@@ -262,4 +278,5 @@ def _hit(found: Settled, ambiguity: float, size: tuple[int, int], number: int) -
         template=number,
         second_score=min(1.0, ambiguity),
         subpixel=found.subpixel,
+        detail=found.detail,
     )

@@ -29,11 +29,13 @@ class Settled:
         pose: In pixels of the scene.
         score: NCC in [-1, 1].
         subpixel: (x, y) True where the axis could be refined below a pixel.
+        detail: How well fine detail agrees, in [-1, 1].
     """
 
     pose: Pose
     score: float
     subpixel: tuple[bool, bool]
+    detail: float = 1.0
 
 
 class Settler:

@@ -1,0 +1,75 @@
+"""Tell whether fine detail agrees too, where a template was found.
+
+What is smooth is like much else once it may turn and grow: a shaded patch correlates with the edge
+of any shadow. Of two pictures of one thing what a blur takes away agrees as well; of two things
+that merely have the same shading it does not.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter, map_coordinates
+
+from matcher.correlation.kernel import Pixels
+from matcher.templates.poses import Pose, Template, shrink
+from matcher.templates.survey import Pyramid
+from matcher.types import Matrix
+
+_BLUR = 3.0  # standard deviation in pixels of the level, and of the scene where that is coarser
+_SIDE = 64  # pixels that the shorter side keeps on the level where detail is compared
+_LEAST = 1e-6  # share of a picture's contrast below which what is left of it is rounding
+
+
+class Detail:
+    """Compares the detail of one template with a scene's."""
+
+    def __init__(self, template: Template, pyramid: Pyramid) -> None:
+        """Choose the level: large templates have detail enough on a small one."""
+        shorter = min(template.size)
+        self._factor = next(f for f in (4, 2, 1) if f == 1 or shorter >= f * _SIDE)
+        self._template = template.shrink(self._factor)
+        self._scene = pyramid.level(1)
+
+    def score(self, pose: Pose) -> float:
+        """Correlate what a blur takes away of the template and of the scene at a pose.
+
+        Returns:
+            In [-1, 1]; 1 where the template has no detail, which cannot disagree.
+        """
+        template = self._template
+        seen = _look(self._scene, self._factor, pose.at_level(self._factor), template)
+        weights = template.weights * np.isfinite(seen).all(0)
+        sigma = _BLUR * max(1.0, 1 / pose.scale)
+        planes = np.moveaxis(template.pixels.reshape(*template.size, -1), 2, 0)
+        seen = np.where(np.isfinite(seen), seen, 0.0)
+        wanted, found = (_fine(picture, weights, sigma) for picture in (planes, seen))
+        own, other = ((weights * fine**2).sum() for fine in (wanted, found))
+        if own <= (_LEAST * planes.std()) ** 2 * weights.sum() * len(planes):
+            return 1.0
+        return float((weights * wanted * found).sum() / math.sqrt(own * other)) if other else 0.0
+
+
+def _look(scene: Pixels, factor: int, pose: Pose, template: Template) -> Matrix:
+    """Sample a scene's level where the template's pixels fall: (C, h, w), NaN outside of it."""
+    y, x = np.indices(template.size).reshape(2, -1)
+    offsets = np.stack([x - template.centre[0], y - template.centre[1]])
+    places = (pose.scene_from_template @ offsets + [[pose.x], [pose.y]])[::-1]  # rows first
+    low = np.maximum(np.floor(places.min(1)).astype(int) - 1, 0)
+    high = np.ceil(places.max(1)).astype(int) + 2
+    part = scene[low[0] * factor : high[0] * factor, low[1] * factor : high[1] * factor]
+    part = shrink(part, factor) if factor > 1 else part
+    planes = np.moveaxis(part.reshape(*part.shape[:2], -1).astype(np.float64), 2, 0)
+    seen = [map_coordinates(plane, places - low[:, None], order=1, cval=np.nan) for plane in planes]
+    return np.stack(seen).reshape(len(planes), *template.size)
+
+
+def _fine(planes: Matrix, weights: Matrix, sigma: float) -> NDArray[np.float64]:
+    """Take away what a blur under weights leaves, and the mean of the rest: (C, h, w)."""
+    total = np.maximum(gaussian_filter(weights, sigma), 1e-12)
+    blurred = np.stack([gaussian_filter(weights * plane, sigma) / total for plane in planes])
+    fine = planes - blurred
+    means = (weights * fine).sum((1, 2), keepdims=True) / max(weights.sum(), 1e-12)
+    return np.asarray(fine - means)
