@@ -61,9 +61,9 @@ def export(
     Args:
         name: "loftr" (preset "light") or "superglue" (XFeat's keypoints, modern layers).
         folder: Where to; None for the place in which `matcher.create` looks unasked.
-        precision: Of the products: "float16" for GPUs, "int8" for small CPUs. Softmax, norms,
+        precision: "float16" products for GPUs, or "int8" weights for small files. Softmax, norms,
             transport and coordinates stay float32.
-        pairs: To compare on, and to calibrate int8 on; None for the sample pairs.
+        pairs: To compare on; None for the sample pairs.
         programs: Write the `torch.export` programs too, `describe.pt2` and `match.pt2`.
         **options: What `matcher.create` takes for the method, `weights` included.
 
@@ -85,7 +85,7 @@ def export(
             path = Path(scratch) / f"{part.name}.onnx"
             program = part.program()
             write_graph(program, part, plan.facts, path)
-            lower(path, precision, chosen)
+            lower(path, precision)
             path.replace(target / path.name)
             if programs:
                 write_program(program, target / f"{part.name}.pt2")

@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from importlib import import_module
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from matcher import images
-from matcher.export.quiet import quiet
 from matcher.extras import require
-from matcher.types import Pair
+from matcher.types import Floats
 
 PRECISIONS = ("float32", "float16", "int8")
 _PRODUCTS = ("Conv", "MatMul", "Gemm")
 _HEADS = 4  # axes of a product of attention, (1, heads, N, C); transport and similarity have fewer
-_CALIBRATION = 8  # images: ranges hardly move with more
-_COARSE = ("block4", "block5")  # XFeat's, where most of its weights are; see docs/performance.md
-_LARGE = 4096  # numbers of a matrix that is worth being stored in 8 bits
+_LARGE = {2: 4096, 4: 32768}  # numbers of a weight, by its axes, worth being stored in 8 bits
+_BLOCK = 32  # inputs that share a scale: one for all of them loses a tenth of the matches
+_BLOCKS_SINCE = 21  # version of ONNX's operators
 
 
-def lower(path: Path, precision: str, pairs: Sequence[Pair]) -> None:
+def lower(path: Path, precision: str) -> None:
     """Rewrite an exported graph.
 
     "float16" computes convolutions, products with weights and the two products of attention in half
-    precision. "int8" computes the coarse convolutions of `describe` in 8 bits (ranges from the
-    pairs), and stores the weights of `match` in 8 bits. Finer convolutions, and products of `match`,
-    lose matches in 8 bits and are hardly faster.
+    precision. "int8" stores weights in 8 bits and computes in float32: products and convolutions in
+    8 bits lose matches and are hardly faster.
 
     Args:
         path: The file, changed in place.
         precision: One of `PRECISIONS`.
-        pairs: Whose images give the ranges.
     """
     if precision == "float16":
         _halve(path)
-    elif precision == "int8" and path.stem == "describe":
-        _quantise_convolutions(path, pairs)
     elif precision == "int8":
         _store_in_8_bits(path)
 
@@ -109,60 +104,39 @@ def _is_read(nodes: Sequence[Any], name: str, half: str) -> bool:
     return any(name in node.input and half not in node.output for node in nodes)
 
 
-def _quantise_convolutions(path: Path, pairs: Sequence[Pair]) -> None:
-    """Give the coarse convolutions 8-bit weights and activations."""
-    onnx = require("onnx", "matcher export")
-    require("onnxruntime", "matcher export")
-    quantise = import_module("onnxruntime.quantization")
-    chosen = [path for pair in pairs for path in (pair.image0, pair.image1)][:_CALIBRATION]
-    nodes = [
-        node.name
-        for node in onnx.load(str(path)).graph.node
-        if node.op_type == "Conv" and any(block in node.input[1] for block in _COARSE)
-    ]
-    with quiet(""):
-        quantise.quantize_static(
-            path, path, _Ranges(chosen), nodes_to_quantize=nodes, per_channel=True
-        )
-
-
 def _store_in_8_bits(path: Path) -> None:
-    """Store large weights as 8-bit numbers, with a scale a column, to be computed with as before."""
+    """Store large weights as 8-bit numbers with scales, to be computed with as before."""
     onnx = require("onnx", "matcher export")
     model = onnx.load(str(path))
     nodes: list[Any] = []
-    for tensor in model.graph.initializer:
+    for tensor in list(model.graph.initializer):
         values = onnx.numpy_helper.to_array(tensor)
-        if values.dtype != np.float32 or values.ndim != 2 or values.size < _LARGE:
+        if values.dtype != np.float32 or values.size < _LARGE.get(values.ndim, values.size + 1):
             continue
-        scale = np.abs(values).max(axis=0).clip(1e-12) / 127
-        stored = np.rint(values / scale).astype(np.int8)
         names = [f"{tensor.name}_{kind}" for kind in ("stored", "scale")]
-        nodes.append(onnx.helper.make_node("DequantizeLinear", names, [tensor.name], axis=1))
+        stored, scale, how = _by_block(values) if values.ndim == 2 else _by_output(values)
+        nodes.append(onnx.helper.make_node("DequantizeLinear", names, [tensor.name], **how))
         tensor.CopyFrom(onnx.numpy_helper.from_array(stored, names[0]))
         model.graph.initializer.append(onnx.numpy_helper.from_array(scale, names[1]))
     nodes += model.graph.node
     del model.graph.node[:]
     model.graph.node.extend(nodes)
+    model.opset_import[0].version = max(model.opset_import[0].version, _BLOCKS_SINCE)
     onnx.checker.check_model(model)
     onnx.save(model, str(path))
 
 
-class _Ranges:
-    """Feeds images to onnxruntime's calibration, one a call, then None."""
+def _by_block(values: Floats) -> tuple[NDArray[np.int8], Floats, dict[str, int]]:
+    """Round a matrix, (inputs, outputs), with a scale for some inputs of each output."""
+    inputs, outputs = values.shape
+    block = math.gcd(inputs, _BLOCK)
+    blocks = values.reshape(inputs // block, block, outputs)
+    scale = np.abs(blocks).max(1, keepdims=True).clip(1e-12) / 127
+    stored = np.rint(blocks / scale).astype(np.int8).reshape(values.shape)
+    return stored, scale[:, 0], {"axis": 0, "block_size": block}
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._inputs = self._each(paths)
 
-    def get_next(self) -> dict[str, Any] | None:
-        """Give the next image's inputs."""
-        return next(self._inputs, None)
-
-    @staticmethod
-    def _each(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
-        for path in paths:
-            picture = images.grey(images.read(path))
-            size = images.fit_long_side((picture.shape[0], picture.shape[1]), 640)
-            picture = images.resize(picture, size)
-            allowed = np.ones(picture.shape, np.bool_)
-            yield {"image": picture, "mask": allowed, "limit": np.array(1024)}
+def _by_output(values: Floats) -> tuple[NDArray[np.int8], Floats, dict[str, int]]:
+    """Round the weights of a convolution, (outputs, ...), with a scale an output."""
+    scale = np.abs(values).max((1, 2, 3), keepdims=True).clip(1e-12) / 127
+    return np.rint(values / scale).astype(np.int8), scale.ravel(), {"axis": 0}
