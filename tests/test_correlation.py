@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import os
 import resource
+import sys
 
 import numpy as np
 import pytest
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
-from matcher.correlation import Scene, score_map, sums
+from matcher.correlation import Scene, score_map, sums, tiles
 from matcher.correlation.kernel import make_kernel
 from matcher.correlation.tiles import make_plan
+
+
+OPENCV = sums.opencv
 
 
 def direct_scores(template, scene, mask=None):
@@ -375,6 +380,35 @@ def test_float32_rounding_stays_within_the_bound():
     single = natural.astype(np.float32)
     wanted = direct_scores(single[100:140, 300:350], single[:, 200:])
     np.testing.assert_allclose(scores[:, 200:], wanted, atol=1e-5)
+
+
+def test_opencv_that_cannot_be_imported_is_done_without(monkeypatch):
+    def broken(name):
+        raise ImportError("libGL.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(sums.importlib, "import_module", broken)
+
+    assert OPENCV.__wrapped__() is None
+
+
+def test_a_task_that_fails_in_a_thread_says_so():
+    def task(number):
+        if number == 2:
+            raise ValueError("no tile 2")
+
+    for workers in (1, 3):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tiles, "_threads", lambda workers=workers: workers)
+            with pytest.raises(ValueError, match="no tile 2"):
+                tiles.in_threads(task, 4)
+
+
+@pytest.mark.parametrize(("wanted", "workers"), [("3", 3), ("0", None), ("2,1", None), ("", None)])
+def test_without_torch_threads_are_those_of_openmp(monkeypatch, wanted, workers):
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setenv("OMP_NUM_THREADS", wanted)
+
+    assert tiles._threads() == (workers or os.cpu_count())
 
 
 def test_results_do_not_depend_on_threads(texture):

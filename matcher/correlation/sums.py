@@ -7,7 +7,7 @@ sums.
 from __future__ import annotations
 
 import functools
-import importlib.util
+import importlib
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -23,8 +23,11 @@ _WHOLE: Mapping[str, Any] = {"anchor": (0, 0), "normalize": False, "borderType":
 
 @functools.cache
 def opencv() -> ModuleType | None:
-    """Import OpenCV if it is installed."""
-    return importlib.import_module("cv2") if importlib.util.find_spec("cv2") else None
+    """Import OpenCV; None where it is not installed, or misses libraries of the system."""
+    try:
+        return importlib.import_module("cv2")
+    except ImportError:
+        return None
 
 
 def sliding_products(picture: Floats, pattern: Floats) -> Floats:
