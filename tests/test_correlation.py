@@ -16,7 +16,6 @@ from matcher.correlation import Scene, score_map, sums, tiles
 from matcher.correlation.kernel import make_kernel
 from matcher.correlation.tiles import make_plan
 
-
 OPENCV = sums.opencv
 
 

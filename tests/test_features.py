@@ -13,7 +13,7 @@ from scipy.ndimage import map_coordinates
 from matcher import features, weights
 from matcher.features._choice import Choice
 from matcher.nn import xfeat
-from matcher.nn.peaks import highest_near
+from matcher.nn.peaks import below_pixel, highest_near
 from matcher.nn.sampling import sample
 from matcher.types import Description
 
@@ -361,7 +361,7 @@ def test_xfeat_keypoints_are_kornias(front_end, texture) -> None:
     other.net.load_state_dict(weights.state_dict("xfeat"))
     image = _image(texture, 96, 160)
 
-    ours = front_end("xfeat", border=2, min_contrast=0.0).detect([image])[0]
+    ours = front_end("xfeat", border=2, min_contrast=0.0, subpixel=False).detect([image])[0]
     theirs = other.detectAndCompute(torch.from_numpy(image)[None, None])[0]
 
     expected = theirs["keypoints"].numpy()
@@ -371,6 +371,42 @@ def test_xfeat_keypoints_are_kornias(front_end, texture) -> None:
     assert (distance.min(axis=0) == 0).all()
     cosine = (ours.descriptors[rows] * theirs["descriptors"].numpy()).sum(axis=1)
     assert np.median(cosine) > 0.995  # theirs are read up to half a pixel beside the keypoint
+
+
+@pytest.mark.parametrize("beside", [(0.0, 0.0), (0.2, -0.4), (-0.45, 0.1), (0.3, 0.3)])
+def test_a_peak_between_pixels_is_placed_nearer_than_its_pixel(beside) -> None:
+    y, x = torch.meshgrid(torch.arange(12.0), torch.arange(15.0), indexing="ij")
+    for row, column in ((6, 8), (3, 4)):
+        far = (x - column - beside[0]) ** 2 + (y - row - beside[1]) ** 2
+        chances = torch.exp(-far / 2)  # as wide as a pixel
+
+        (step,) = below_pixel(chances, torch.tensor([row]), torch.tensor([column]))
+
+        wanted = torch.tensor(beside)
+        assert (step - wanted).norm() <= 0.6 * wanted.norm() + 1e-5
+        assert (step.abs() < 0.5).all()
+
+
+def test_peaks_at_the_edge_and_of_no_chance_stay_near_their_pixels() -> None:
+    corner = torch.zeros(4, 5)
+    corner[0, 0] = 1
+    nothing = torch.zeros(4, 5)
+
+    assert below_pixel(corner, torch.tensor([0]), torch.tensor([0])).abs().max() < 0.5
+    assert (below_pixel(nothing, torch.tensor([2]), torch.tensor([2])) == 0).all()
+    assert below_pixel(nothing, torch.tensor([]).long(), torch.tensor([]).long()).shape == (0, 2)
+
+
+def test_xfeat_below_the_pixel_keeps_pixels_and_descriptors(front_end, texture) -> None:
+    image = _image(texture, 123, 157)
+    whole, below = (
+        front_end("xfeat", border=2, subpixel=subpixel).detect([image])[0]
+        for subpixel in (False, True)
+    )
+
+    np.testing.assert_array_equal(np.rint(below.points), whole.points)
+    np.testing.assert_array_equal(below.descriptors, whole.descriptors)
+    assert np.abs(below.points - whole.points).max() > 0.1
 
 
 def test_fine_offsets_point_to_the_likeliest_pixel(network) -> None:

@@ -727,6 +727,10 @@ def test_the_estimate_of_memory_is_within_30_percent():  # CTF-09
     assert estimated == pytest.approx(measured, rel=0.3)
 
 
+def in_order(matches: Matches) -> Matches:
+    return matches.select(np.lexsort(matches.points0.T))
+
+
 def test_a_full_gpu_gets_smaller_blocks_and_gives_the_same_matches(light, monkeypatch, caplog):
     pair = tuple(light.describe(photographs(160, 200, 8, 0)))
     asked = np.array([[90.0, 80.0]], np.float32)
@@ -741,7 +745,7 @@ def test_a_full_gpu_gets_smaller_blocks_and_gives_the_same_matches(light, monkey
     monkeypatch.setattr(Similarity, "strips", in_little_memory)
     (found,) = light.match([pair])
 
-    same(found, expected)
+    same(in_order(found), in_order(expected))  # equal scores may change places
     assert "out of memory: trying again with blocks of" in caplog.text
     np.testing.assert_allclose(light.match_points(pair, asked).points1, place.points1, atol=1e-3)
     assert light.score_map(pair, (90.0, 80.0)).scores.max() > 0

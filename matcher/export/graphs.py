@@ -28,6 +28,7 @@ from matcher.methods.superglue import SuperGlueMatcher
 from matcher.nn import transformer, xfeat
 from matcher.nn.coarse_to_fine import View
 from matcher.nn.loftr_light import FACTORS, LoftrLight
+from matcher.nn.peaks import below_pixel
 from matcher.nn.positions import normalise_points
 from matcher.nn.streaming import CoarseMatches
 from matcher.nn.superglue_modern import Modern
@@ -86,6 +87,10 @@ class DescribeKeypoints(nn.Module):
         best = _best(scores, limit)
         points = points[best]
         described = _read(F.normalize(maps.features, dim=1), points, "bicubic")
+        if self.options.subpixel:
+            columns, rows = points.long().T
+            points = points + below_pixel(chances, rows, columns)
+            points = torch.minimum(points.clamp_min(border), (size - 1 - border).float())
         return (points, scores[best].clamp(0, 1), F.normalize(described, dim=1))
 
 
@@ -115,7 +120,9 @@ class DescribeCells(nn.Module):
         scores = (maps.reliability[0, 0] * chance).flatten()[cells]
         best = torch.sort(_best(scores, limit)).values
         cells = cells[best]
-        points = torch.stack([columns[cells], rows[cells]], 1).float()
+        rows, columns = rows[cells], columns[cells]
+        shifts = below_pixel(F.pixel_shuffle(maps.chances, xfeat.STRIDE)[0, 0], rows, columns)
+        points = torch.stack([columns, rows], 1) + shifts
         return (points, scores[best].clamp(0, 1), maps.features[0].flatten(1).T[cells])
 
 
@@ -301,8 +308,8 @@ def _mutual_best(log_scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _view(points: Tensor, descriptors: Tensor) -> View:
-    """Make a view; the cell of a point follows from its place."""
-    cells = torch.div(points, xfeat.STRIDE, rounding_mode="floor").long()
+    """Make a view; the cell of a point follows from its nearest pixel."""
+    cells = torch.div(torch.floor(points + 0.5), xfeat.STRIDE, rounding_mode="floor").long()
     return View(descriptors, cells, points, (0, 0))
 
 

@@ -127,13 +127,17 @@ def _compare_pair(before: Matcher, after: Matcher, pair: Pair) -> _Difference:
         _timed(partial(_match_one, method, views[0])) for method in (before, after)
     )
     sets = [
-        ({tuple(point) for point in one.points.tolist()}, {tuple(p) for p in other.points.tolist()})
-        for one, other in zip(described0, described1, strict=True)
+        (_pixels(one), _pixels(other)) for one, other in zip(described0, described1, strict=True)
     ]
     points = sum(len(one & other) for one, other in sets), sum(len(a | b) for a, b in sets)
     threshold: float = getattr(after, "threshold", 0.0)
     seconds = seconds0 + more0, seconds1 + more1
     return _Difference(points, *_differ(found0, found1, threshold), seconds)
+
+
+def _pixels(description: Description) -> set[tuple[int, int]]:
+    """List the pixels that points are nearest to: what is below is compared with the matches."""
+    return {(round(x), round(y)) for x, y in description.points.tolist()}
 
 
 def _differ(found0: Matches, found1: Matches, threshold: float) -> tuple[int, int, float, float]:

@@ -1,7 +1,7 @@
 """XFeat keypoints: maxima of the keypoint map, scored by keypoint probability times reliability.
 
 Unlike the authors' code, which resizes every image to multiples of 32 pixels, images are padded;
-for sizes that are such multiples the two agree.
+for sizes that are such multiples the two agree, but for the places below the pixel.
 
 Source: Potje et al., XFeat: Accelerated Features for Lightweight Image Matching, CVPR 2024.
 """
@@ -23,7 +23,7 @@ from matcher import weights as published
 from matcher.features import Keypoints, fit_masks
 from matcher.features._choice import Choice
 from matcher.nn.devices import choose_device
-from matcher.nn.peaks import highest_near
+from matcher.nn.peaks import below_pixel, highest_near
 from matcher.nn.sampling import sample
 from matcher.nn.xfeat import CHANNELS, STRIDE, XFeat, XFeatMaps, folded, pad, standardise
 from matcher.types import Image, Mask
@@ -38,11 +38,13 @@ class Options(Choice):
     Attributes:
         threshold: Least probability of a keypoint at its pixel.
         window: A keypoint is the highest in a window of this odd side.
+        subpixel: Place keypoints below the pixel; the authors' code leaves them at pixels.
     """
 
     max_keypoints: int | None = 4096
     threshold: float = 0.05
     window: int = 5
+    subpixel: bool = True
 
 
 class XFeatFrontEnd:
@@ -87,6 +89,10 @@ class XFeatFrontEnd:
         features = F.normalize(maps.features[row], dim=0)
         descriptors = sample(features, points[torch.from_numpy(chosen)], STRIDE, mode="bicubic")
         described = F.normalize(descriptors, dim=1).cpu().numpy()
+        if self.options.subpixel:
+            places = places + below_pixel(probability[0, 0], rows, columns).cpu().numpy()
+            border = self.options.border
+            places = places.clip(border, np.array([width, height]) - 1 - border).astype(np.float32)
         return Keypoints(places[chosen], np.clip(values[chosen], 0, 1), described)
 
 

@@ -24,5 +24,6 @@ def build(
         **options: Fields of `NearestOptions` and of `matcher.features.xfeat.Options`.
     """
     own, rest = split(NearestOptions, options, min_cosine=0.82)  # as published
-    front_end = features.build("xfeat", device=device, weights=weights, **rest)
+    given = {"subpixel": False} | rest  # as published
+    front_end = features.build("xfeat", device=device, weights=weights, **given)
     return SparseMatcher("xfeat", front_end, Nearest(own, device))

@@ -30,6 +30,7 @@ def build(
         **options: Fields of `LightGlueOptions` and of `matcher.features.xfeat.Options`.
     """
     own, rest = split(LightGlueOptions, {"max_keypoints": 1024} | options, **_AS_PUBLISHED)
-    front_end = features.build("xfeat", device=device, weights=weights, **rest)
+    given = {"subpixel": False} | rest  # as published
+    front_end = features.build("xfeat", device=device, weights=weights, **given)
     assign = LightGlue("lighterglue", _SIZES, own, weights, device)
     return SparseMatcher("xfeat-lighterglue", front_end, assign, assign.untrained)

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from matcher.nn import transformer, xfeat
 from matcher.nn.coarse_to_fine import Maps, View, cell_points
+from matcher.nn.peaks import below_pixel
 from matcher.nn.streaming import BUDGET, CoarseMatches, Scores, Similarity, dual_softmax
 
 FACTORS = 4  # of a score: a softmax along the row, one along the column, both tokens' matchability
@@ -70,10 +71,13 @@ class LoftrLight(nn.Module):
         height, width = (-(-side // self.stride) for side in image.shape[2:])
         with torch.autocast(image.device.type, enabled=False):
             maps = self.backbone(xfeat.pad(xfeat.standardise(image)))
-        logits = maps.keypoint_logits[0, :, :height, :width]
-        best = torch.softmax(logits, dim=0)[:-1].max(0)  # over the 64 pixels of a cell
+        chances = torch.softmax(maps.keypoint_logits[0], dim=0)[:-1]
+        best = chances[:, :height, :width].max(0)  # over the 64 pixels of a cell
         steps = torch.stack([best.indices % self.stride, best.indices // self.stride], dim=-1)
-        points = cell_points(height, width, self.stride, image.device) + steps
+        pixels = cell_points(height, width, self.stride, image.device) + steps
+        columns, rows = pixels.flatten(0, 1).long().T
+        shifts = below_pixel(F.pixel_shuffle(chances[None], self.stride)[0, 0], rows, columns)
+        points = pixels + shifts.reshape(pixels.shape)
         priority = maps.reliability[0, 0, :height, :width] * best.values
         coarse = maps.features[0, :, :height, :width].permute(1, 2, 0)
         return Maps(coarse, points, priority)
