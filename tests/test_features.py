@@ -378,7 +378,7 @@ def test_a_peak_between_pixels_is_placed_nearer_than_its_pixel(beside) -> None:
     y, x = torch.meshgrid(torch.arange(12.0), torch.arange(15.0), indexing="ij")
     for row, column in ((6, 8), (3, 4)):
         far = (x - column - beside[0]) ** 2 + (y - row - beside[1]) ** 2
-        chances = torch.exp(-far / 2)  # as wide as a pixel
+        chances = torch.exp(-far / (2 * 0.6**2))  # as wide as a network's
 
         (step,) = below_pixel(chances, torch.tensor([row]), torch.tensor([column]))
 
