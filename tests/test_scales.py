@@ -174,7 +174,7 @@ def test_only_some_methods_follow_points(scene) -> None:
 @pytest.mark.parametrize("options", [{"scales": (0.5,)}, {"turns": True}])
 def test_descriptions_can_be_kept_in_files(scene, tmp_path, options) -> None:
     method = matcher.create("loftr", device="cpu", refine=False, **options)
-    small = np.ascontiguousarray(np.rot90(images.resize(scene, (120, 160))))
+    small = np.ascontiguousarray(np.rot90(images.resize(scene, (180, 240))))
     described = method.describe([scene, small])
     kept = [
         features.load(features.save(each, tmp_path / f"{number}.npz"))

@@ -17,7 +17,7 @@ _WINDOW, _LEAST, _BORDER = 5, 0.05, 4  # as XFeat's keypoints are chosen for mat
 def keypoints(network: XFeat, images: Tensor, count: int) -> PointSet:
     """Find the best keypoints of (B, 1, H, W) images, at most `count` of each.
 
-    They are what the front end `xfeat` finds, but for the rule of contrast.
+    They are what the front end `xfeat` finds, but for the rule of contrast, at whole pixels.
     """
     maps = network(pad(standardise(images)))
     height, width = images.shape[2:]
