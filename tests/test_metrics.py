@@ -334,6 +334,7 @@ def test_recall_counts_the_points_that_could_be_matched():
     assert metrics.recall(Matches.empty(), Homography(SHIFT), points0, points1) == 0
     assert np.isnan(metrics.recall(right, Unrelated(), points0, points1))
     assert np.isnan(metrics.recall(right, Homography(SHIFT), points0, points1 + 100))
+    assert np.isnan(metrics.recall(right, Homography(SHIFT), points0, points1[:0]))
 
 
 def test_recall_takes_matches_within_three_pixels():

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from matcher import cli
 from matcher.sfm.mapping import read_model
 from matcher.sfm.model_files import check_model
 
@@ -98,3 +99,15 @@ def test_whatever_else_is_wrong_with_a_model_is_an_error_with_its_name(copy):
 def test_a_folder_without_a_model_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="cameras, images and points3D are missing"):
         read_model(tmp_path)
+
+
+def test_a_model_is_shown_and_drawn(model, tmp_path, capsys):
+    picture, points = tmp_path / "model.png", tmp_path / "model.ply"
+
+    code = cli.run(["sfm", "show", str(model), "--picture", str(picture), "--ply", str(points)])
+
+    said = capsys.readouterr().out
+    assert code == 0
+    assert "12 images" in said
+    assert picture.stat().st_size > 1000
+    assert points.read_bytes().startswith(b"ply")
