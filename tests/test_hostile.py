@@ -322,6 +322,18 @@ def test_entries_cannot_lead_out_of_their_folder_or_lie(tmp_path, changes, messa
         datasets.benchmark(inner / "pairs.json")
 
 
+@pytest.mark.parametrize("method", ["loftr", "superglue"])
+def test_a_recipe_of_absurd_size_is_refused_before_it_fills_the_memory(tmp_path, method):
+    front_end = 'front_end = "xfeat"\n' if method == "superglue" else ""
+    text = (
+        f'method = "{method}"\n{front_end}[network]\nlayers = 2222222222\n[start]\nbackbone = "x"\n'
+    )
+    (tmp_path / "recipe.toml").write_text(text)
+
+    with pytest.raises(ValueError, match="layers must be at least 1 and at most 64"):
+        models.load(tmp_path)
+
+
 def test_a_recipe_says_what_it_lacks(tmp_path):
     (tmp_path / "recipe.toml").write_text('method = "loftr"')
 

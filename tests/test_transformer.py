@@ -191,5 +191,11 @@ def test_bad_sizes_are_refused() -> None:
         ValueError, match=r"channels \(96\) must be an even multiple of heads \(5\)"
     ):
         Config(channels=96, heads=5)
-    with pytest.raises(ValueError, match="layers must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="layers must be at least 1 and at most 64, not 0"):
         Config(layers=0)
+    with pytest.raises(
+        ValueError, match="channels must be at least 1 and at most 4096, not 1000000000.0"
+    ):
+        Config(channels=1e9)
+    with pytest.raises(ValueError, match="heads must be at least 1 and at most 4096, not 0"):
+        Config(heads=0)

@@ -62,6 +62,10 @@ class Config:
     def __post_init__(self) -> None:
         if self.architecture not in ("published", "modern"):
             raise ValueError(f"no architecture {self.architecture!r}; there are published, modern")
+        transformer.check_size("layers", self.layers, transformer.MOST_LAYERS)
+        for width in (self.channels, self.input_channels, *self.encoder):
+            transformer.check_size("channels", width, transformer.MOST_CHANNELS)
+        transformer.check_size("heads", self.heads, self.channels)
         if self.channels % self.heads:
             raise ValueError(
                 f"channels ({self.channels}) must be a multiple of heads ({self.heads})"

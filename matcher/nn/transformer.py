@@ -22,6 +22,18 @@ from torch import Tensor, nn
 from matcher.nn.attention import attend
 from matcher.nn.positions import RotaryEncoding, Rotation, rotate
 
+MOST_LAYERS, MOST_CHANNELS = 64, 4096  # a damaged recipe must not fill the memory
+
+
+def check_size(name: str, value: object, most: int) -> None:
+    """Refuse a size that no network of this package has.
+
+    Raises:
+        ValueError: It is no whole number, below 1, or above the most.
+    """
+    if type(value) is not int or not 1 <= value <= most:
+        raise ValueError(f"{name} must be at least 1 and at most {most}, not {value}")
+
 
 @dataclass(frozen=True)
 class Config:
@@ -33,12 +45,13 @@ class Config:
     layers: int = 9
 
     def __post_init__(self) -> None:
+        check_size("layers", self.layers, MOST_LAYERS)
+        for name in ("channels", "input_channels", "heads"):
+            check_size(name, getattr(self, name), MOST_CHANNELS)
         if self.channels % (2 * self.heads):
             raise ValueError(
                 f"channels ({self.channels}) must be an even multiple of heads ({self.heads})"
             )
-        if self.layers < 1:
-            raise ValueError(f"layers must be at least 1, not {self.layers}")
 
 
 LIGHTER = Config(input_channels=64, channels=96, heads=1, layers=6)
