@@ -483,6 +483,8 @@ def test_detail_of_a_template_without_any_agrees():
 
     assert find(plane, scene, max_hits=1)[0].detail == pytest.approx(1, abs=1e-6)
     assert find(slope[:20, :30], slope, max_hits=1)[0].detail == 1
+    (negative,) = find(255 - slope[:20, :30], slope, contrast="either", max_hits=1)
+    assert (negative.score, negative.detail) == (pytest.approx(-1, abs=1e-5), 1)
 
 
 def test_negatives_have_the_detail_of_their_contrast(texture):

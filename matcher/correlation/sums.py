@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from matcher.correlation.fourier import fast_size, transform, transform_back
 from matcher.types import Floats, Matrix
 
+# A window begins at its pixel, sums are no means, and what lies beyond the picture is 0.
 _WHOLE: Mapping[str, Any] = {"anchor": (0, 0), "normalize": False, "borderType": 0}
 
 

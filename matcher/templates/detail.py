@@ -33,8 +33,12 @@ class Detail:
         self._template = template.shrink(self._factor)
         self._scene = pyramid.level(1)
 
-    def score(self, pose: Pose) -> float:
+    def score(self, pose: Pose, *, negative: bool = False) -> float:
         """Correlate what a blur takes away of the template and of the scene at a pose.
+
+        Args:
+            pose: In pixels of the scene.
+            negative: The scene shows the template's negative.
 
         Returns:
             In [-1, 1]; 1 where the template has no detail, which cannot disagree.
@@ -49,7 +53,10 @@ class Detail:
         own, other = ((weights * fine**2).sum() for fine in (wanted, found))
         if own <= (_LEAST * planes.std()) ** 2 * weights.sum() * len(planes):
             return 1.0
-        return float((weights * wanted * found).sum() / math.sqrt(own * other)) if other else 0.0
+        if not other:
+            return 0.0
+        agreed = float((weights * wanted * found).sum() / math.sqrt(own * other))
+        return -agreed if negative else agreed
 
 
 def _look(scene: Pixels, factor: int, pose: Pose, template: Template) -> Matrix:

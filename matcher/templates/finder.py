@@ -10,7 +10,6 @@ an absent template gives no hit.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -228,7 +227,7 @@ def _settle(
         one = settler(candidate.pose, options.threshold)
         worth = abs(one.score) if options.contrast == "either" else one.score
         if worth >= options.threshold - _EXACT:
-            one = replace(one, detail=detail.score(one.pose) * math.copysign(1, one.score))
+            one = replace(one, detail=detail.score(one.pose, negative=one.score < 0))
         if worth < options.threshold - _EXACT or one.detail < options.detail:
             rejected = max(rejected, worth)
             continue
