@@ -13,7 +13,7 @@ from scipy.ndimage import map_coordinates
 from matcher import features, weights
 from matcher.features._choice import Choice
 from matcher.nn import xfeat
-from matcher.nn.peaks import below_pixel, highest_near
+from matcher.nn.peaks import below_pixel, highest_near, strongest_nearby
 from matcher.nn.sampling import sample
 from matcher.types import Description
 
@@ -395,6 +395,32 @@ def test_peaks_at_the_edge_and_of_no_chance_stay_near_their_pixels() -> None:
     assert below_pixel(corner, torch.tensor([0]), torch.tensor([0])).abs().max() < 0.5
     assert (below_pixel(nothing, torch.tensor([2]), torch.tensor([2])) == 0).all()
     assert below_pixel(nothing, torch.tensor([]).long(), torch.tensor([]).long()).shape == (0, 2)
+
+
+def test_of_cells_that_share_a_corner_the_likelier_keeps_it() -> None:
+    chances = torch.tensor([[0.9, 0.5, 0.8], [0.2, 0.4, 0.4]])
+    points = torch.tensor(
+        [[[7.0, 3], [8, 3], [20, 3]], [[7, 8], [15, 11], [16, 11]]]
+    )  # (0, 1) lies beside (0, 0); (1, 1) and (1, 2) are equal
+    expected = torch.tensor([[True, False, True], [True, True, True]])
+    assert torch.equal(strongest_nearby(chances, points, apart=4.0), expected)
+    batch = strongest_nearby(chances.expand(2, 2, 3), points.expand(2, 2, 3, 2), apart=4.0)
+    assert torch.equal(batch, expected.expand(2, 2, 3))
+
+
+def test_strongest_nearby_is_a_search_through_all_neighbours() -> None:
+    random = torch.Generator().manual_seed(0)
+    height, width = 6, 9
+    chances = torch.rand(height, width, generator=random)
+    corner = torch.stack(
+        torch.meshgrid(torch.arange(width), torch.arange(height), indexing="xy"), -1
+    )
+    points = 8 * corner + torch.randint(8, (height, width, 2), generator=random)
+    flat, values = points.flatten(0, 1).double(), chances.flatten()
+    near = torch.cdist(flat, flat, p=torch.inf) < 4
+    beaten = (near & (values[None] > values[:, None])).any(1)
+    assert 0 < beaten.sum() < len(values)
+    assert torch.equal(strongest_nearby(chances, points, 4.0).flatten(), ~beaten)
 
 
 def test_xfeat_below_the_pixel_keeps_pixels_and_descriptors(front_end, texture) -> None:

@@ -228,7 +228,8 @@ def test_cells_are_those_of_the_network(photographs):
     maps = network.describe(image)
     mine = tokens.cells(network.backbone, image, 12)
 
-    best = maps.priority.flatten().topk(12).indices
+    inside = (maps.points < torch.tensor([90, 70])).all(-1)  # the map is padded to 72 x 96
+    best = (maps.priority * inside).flatten().topk(12).indices
     assert {tuple(p) for p in maps.points.flatten(0, 1)[best].round().tolist()} == {
         tuple(p) for p in mine.points[0].tolist()
     }

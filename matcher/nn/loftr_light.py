@@ -3,7 +3,8 @@
 The sparse transformer that was trained for XFeat's keypoints transfers to all cells of its feature
 map. A cell stands for its most likely keypoint, whose position its token carries. Attention over
 every cell would cost the square of their number, so only the cells that can matter take part: those
-of the highest reliability times keypoint probability, up to a limit. The points of both images
+of the highest reliability times keypoint probability, up to a limit; where two cells share a corner,
+the weaker comes last. The points of both images
 leave the grid: a match lies on the keypoints of its two cells, or where XFeat's fine matcher puts
 it if it says that these are not the same.
 
@@ -24,9 +25,10 @@ from torch import Tensor, nn
 
 from matcher.nn import transformer, xfeat
 from matcher.nn.coarse_to_fine import Maps, View, cell_points
-from matcher.nn.peaks import below_pixel
+from matcher.nn.peaks import below_pixel, strongest_nearby
 from matcher.nn.streaming import BUDGET, CoarseMatches, Scores, Similarity, dual_softmax
 
+_SHARED = 0.01  # of its worth is left to a cell whose corner a neighbour has too: it comes last
 FACTORS = 4  # of a score: a softmax along the row, one along the column, both tokens' matchability
 
 
@@ -78,7 +80,7 @@ class LoftrLight(nn.Module):
         columns, rows = pixels.flatten(0, 1).long().T
         shifts = below_pixel(F.pixel_shuffle(chances[None], self.stride)[0, 0], rows, columns)
         points = pixels + shifts.reshape(pixels.shape)
-        priority = maps.reliability[0, 0, :height, :width] * best.values
+        priority = worth(maps.reliability[0, 0, :height, :width], best.values, pixels)
         coarse = maps.features[0, :, :height, :width].permute(1, 2, 0)
         return Maps(coarse, points, priority)
 
@@ -169,6 +171,18 @@ class LoftrLight(nn.Module):
         """
         placed0, placed1 = self.place(views, related, found)
         return placed1 + (points0 - placed0)
+
+
+def worth(reliability: Tensor, chances: Tensor, pixels: Tensor) -> Tensor:
+    """Say how much cells are worth looking at: (..., h, w) in [0, 1].
+
+    Args:
+        reliability: (..., h, w) of their features, in [0, 1].
+        chances: (..., h, w) that their likeliest pixels are keypoints.
+        pixels: (..., h, w, 2) these pixels.
+    """
+    alone = strongest_nearby(chances, pixels, apart=xfeat.STRIDE / 2)
+    return reliability * chances * torch.where(alone, 1.0, _SHARED)
 
 
 def start(

@@ -1,8 +1,9 @@
-"""Find local maxima of a score map, and their places below the pixel."""
+"""Find local maxima of a score map, their places below the pixel, and those that are one corner."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 
 import torch
 import torch.nn.functional as F
@@ -54,3 +55,28 @@ def below_pixel(chances: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     total = near.sum((1, 2)).clamp_min(1e-12)  # near: (N, 3, 3)
     x, y = near[:, :, 2] - near[:, :, 0], near[:, 2] - near[:, 0]
     return (torch.stack([x.sum(1), y.sum(1)], 1) / total[:, None]).clamp(-0.499, 0.499)
+
+
+def strongest_nearby(chances: Tensor, points: Tensor, apart: float) -> Tensor:
+    """Tell which cells' points have no likelier point of a neighbouring cell near them.
+
+    A corner beside the edge of a cell is often the likeliest point of both cells; in one of them it
+    is only the slope of the other's peak.
+
+    Args:
+        chances: (..., h, w) of the cells' points, 0 or more.
+        points: (..., h, w, 2) pixels.
+        apart: Points less than so many pixels apart, in x and in y, are near.
+
+    Returns:
+        (..., h, w) bool.
+    """
+    height, width = chances.shape[-2:]
+    likelier = F.pad(chances, (1, 1, 1, 1), value=-1.0)
+    places = F.pad(points, (0, 0, 1, 1, 1, 1))
+    strongest = torch.ones_like(chances, dtype=torch.bool)
+    for row, column in itertools.product(range(3), range(3)):
+        rows, columns = slice(row, row + height), slice(column, column + width)
+        near = ((places[..., rows, columns, :] - points).abs() < apart).all(-1)
+        strongest = strongest & ~(near & (likelier[..., rows, columns] > chances))
+    return strongest

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from matcher.nn import loftr_light
 from matcher.nn.peaks import highest_near
 from matcher.nn.pointsets import PointSet
 from matcher.nn.sampling import sample
@@ -41,17 +42,14 @@ def keypoints(network: XFeat, images: Tensor, count: int) -> PointSet:
 
 
 def cells(network: XFeat, images: Tensor, count: int) -> PointSet:
-    """Choose the cells that `LoftrLight` would: those most reliable times likely to have a keypoint.
-
-    Their points are their likeliest keypoints.
-    """
+    """Choose the cells that `LoftrLight` would; their points are their likeliest keypoints."""
     maps = network(pad(standardise(images)))
     height, width = (-(-side // STRIDE) for side in images.shape[2:])
     points, probability = _likeliest(maps, height, width)
-    worth = (maps.reliability[:, 0, :height, :width] * probability).flatten(1)
+    worth = loftr_light.worth(maps.reliability[:, 0, :height, :width], probability, points)
+    points = points.flatten(1, 2)
     inside = (points < points.new_tensor([images.shape[3], images.shape[2]])).all(-1)
-    worth = worth * inside
-    best = worth.topk(min(count, worth.shape[1]), 1)
+    best = (worth.flatten(1) * inside).topk(min(count, inside.shape[1]), 1)
     index = best.indices[..., None]
     features = maps.features[:, :, :height, :width].flatten(2).transpose(1, 2)  # (B, h * w, C)
     tokens = F.normalize(torch.take_along_dim(features, index, 1), dim=-1)
@@ -59,13 +57,13 @@ def cells(network: XFeat, images: Tensor, count: int) -> PointSet:
 
 
 def _likeliest(maps: XFeatMaps, height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Find each cell's likeliest keypoint: (B, h * w, 2) pixels, and its (B, h, w) probability."""
+    """Find each cell's likeliest keypoint: (B, h, w, 2) pixels, and its (B, h, w) probability."""
     logits = maps.keypoint_logits[:, :, :height, :width]
     best = logits.softmax(1)[:, :-1].max(1)
     rows = torch.arange(height, device=logits.device)[:, None] * STRIDE
     columns = torch.arange(width, device=logits.device) * STRIDE
     x, y = best.indices % STRIDE + columns, best.indices // STRIDE + rows
-    return torch.stack([x, y], -1).flatten(1, 2).float(), best.values
+    return torch.stack([x, y], -1).float(), best.values
 
 
 def _point_set(points: Tensor, scores: Tensor, descriptors: Tensor, images: Tensor) -> PointSet:
