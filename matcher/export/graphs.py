@@ -27,7 +27,7 @@ from matcher.methods.loftr import Loftr
 from matcher.methods.superglue import SuperGlueMatcher
 from matcher.nn import transformer, xfeat
 from matcher.nn.coarse_to_fine import View
-from matcher.nn.loftr_light import FACTORS, LoftrLight
+from matcher.nn.loftr_light import FACTORS, LoftrLight, worth_of_cells
 from matcher.nn.peaks import below_pixel
 from matcher.nn.positions import normalise_points
 from matcher.nn.streaming import CoarseMatches
@@ -110,14 +110,18 @@ class DescribeCells(nn.Module):
         rows, columns = torch.meshgrid(
             torch.arange(chance.shape[0]), torch.arange(chance.shape[1]), indexing="ij"
         )
-        rows = (rows * xfeat.STRIDE + pixel // xfeat.STRIDE).flatten()  # (h * w,)
-        columns = (columns * xfeat.STRIDE + pixel % xfeat.STRIDE).flatten()
+        rows = rows * xfeat.STRIDE + pixel // xfeat.STRIDE
+        columns = columns * xfeat.STRIDE + pixel % xfeat.STRIDE
+        worth = worth_of_cells(
+            maps.reliability[0, 0], chance, torch.stack([columns, rows], -1).float()
+        )
+        rows, columns = rows.flatten(), columns.flatten()  # (h * w,)
         inside = (rows < height) & (columns < width)
         rows, columns = rows.clamp_max(height - 1), columns.clamp_max(width - 1)
         contrast = _contrast(image)[rows // CELL, columns // CELL]
         allowed = inside & mask[rows, columns] & (contrast >= self.min_contrast)
         cells = torch.nonzero(allowed)[:, 0]
-        scores = (maps.reliability[0, 0] * chance).flatten()[cells]
+        scores = worth.flatten()[cells]
         best = torch.sort(_best(scores, limit)).values
         cells = cells[best]
         rows, columns = rows[cells], columns[cells]

@@ -80,7 +80,7 @@ class LoftrLight(nn.Module):
         columns, rows = pixels.flatten(0, 1).long().T
         shifts = below_pixel(F.pixel_shuffle(chances[None], self.stride)[0, 0], rows, columns)
         points = pixels + shifts.reshape(pixels.shape)
-        priority = worth(maps.reliability[0, 0, :height, :width], best.values, pixels)
+        priority = worth_of_cells(maps.reliability[0, 0, :height, :width], best.values, pixels)
         coarse = maps.features[0, :, :height, :width].permute(1, 2, 0)
         return Maps(coarse, points, priority)
 
@@ -173,7 +173,7 @@ class LoftrLight(nn.Module):
         return placed1 + (points0 - placed0)
 
 
-def worth(reliability: Tensor, chances: Tensor, pixels: Tensor) -> Tensor:
+def worth_of_cells(reliability: Tensor, chances: Tensor, pixels: Tensor) -> Tensor:
     """Say how much cells are worth looking at: (..., h, w) in [0, 1].
 
     Args:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from matcher.nn import loftr_light
+from matcher.nn.loftr_light import worth_of_cells
 from matcher.nn.peaks import highest_near
 from matcher.nn.pointsets import PointSet
 from matcher.nn.sampling import sample
@@ -46,7 +46,7 @@ def cells(network: XFeat, images: Tensor, count: int) -> PointSet:
     maps = network(pad(standardise(images)))
     height, width = (-(-side // STRIDE) for side in images.shape[2:])
     points, probability = _likeliest(maps, height, width)
-    worth = loftr_light.worth(maps.reliability[:, 0, :height, :width], probability, points)
+    worth = worth_of_cells(maps.reliability[:, 0, :height, :width], probability, points)
     points = points.flatten(1, 2)
     inside = (points < points.new_tensor([images.shape[3], images.shape[2]])).all(-1)
     best = (worth.flatten(1) * inside).topk(min(count, inside.shape[1]), 1)
