@@ -28,7 +28,7 @@ from numpy.typing import DTypeLike, NDArray
 from matcher.correlation.fourier import transform
 from matcher.correlation.kernel import Kernel, Pixels, channels_first, make_kernel
 from matcher.correlation.masked import Powers, masked_scores, powers_of
-from matcher.correlation.sums import exact_products, fits_int32, sliding_products
+from matcher.correlation.sums import exact_products, sliding_products
 from matcher.correlation.tiles import Plan, in_threads, make_plan
 from matcher.correlation.window_norms import window_norms
 from matcher.types import Floats
@@ -39,6 +39,7 @@ Value = TypeVar("Value")
 _TOLERANCE = 1e-5  # largest error of a score that float32 products may cause
 _ROUNDING = 4 * 2.0**-23  # their error over their root mean square, see tests
 _RANGE = 1e-15, 1e15  # deviations whose float32 products stay far from the ends of its range
+_ROWS = 64
 _KEPT = 8  # most tiles of a scene whose transforms are kept for the next masked template
 
 
@@ -98,8 +99,6 @@ class Scene:
         def score(index: int) -> None:
             alike = kernel.weights is None and self._validity(plan, index) is None
             (plain if alike else masked)(index)
-            found = scores[plan.outputs(index)]
-            np.clip(found, -1, 1, out=found)
 
         in_threads(score, plan.count)
         return scores
@@ -135,15 +134,15 @@ class Scene:
             deviations = self._deviations(inputs).astype(np.float32, copy=False)
             norms = kept[index]
             if norms is None:
-                quick = fits_int32(self.values.dtype, kernel.size)
-                pixels = self.values[(slice(None), *inputs)] if quick else deviations
+                small = self.values.dtype == np.uint8
+                pixels = self.values[(slice(None), *inputs)] if small else deviations
                 norms = kept[index] = window_norms(pixels, kernel.size)
-            np.divide(_products(sliding_products, deviations, pattern), norms, out=target)
+            _normalise(_products(sliding_products, deviations, pattern), norms, target)
             rough = _rough(norms, peak * _power(deviations), self.whole)
             if rough is not None:
                 exact = self._exact_deviations(_pixels_of(rough, inputs, kernel.size))
                 products = _products(exact_products, exact, kernel.pattern)
-                target[rough] = products / window_norms(exact, kernel.size)
+                _normalise(products, window_norms(exact, kernel.size), target[rough])
 
         return score
 
@@ -170,7 +169,7 @@ class Scene:
                 if plan.count <= _KEPT:
                     kept[index] = tile
             found = masked_scores(tile, self._validity(plan, index), kernel)
-            target[...] = found[: target.shape[0], : target.shape[1]]
+            np.clip(found[: target.shape[0], : target.shape[1]], -1, 1, out=target)
 
         return score
 
@@ -185,6 +184,14 @@ def _products(
     for plane, part in zip(deviations[1:], pattern[1:], strict=True):
         products += multiply(plane, part)
     return products
+
+
+def _normalise(products: NDArray[np.floating[Any]], norms: Floats, scores: Floats) -> None:
+    """Divide, and cut off what rounding puts beyond 1; some rows at once, which stay in the cache."""
+    for first in range(0, len(scores), _ROWS):
+        some = slice(first, first + _ROWS)
+        np.divide(products[some], norms[some], out=scores[some])
+        np.clip(scores[some], -1, 1, out=scores[some])
 
 
 def _power(deviations: Floats) -> float:

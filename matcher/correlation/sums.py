@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matcher.correlation.fourier import fast_size, transform, transform_back
 from matcher.types import Floats, Matrix
+
+# Gives the sums of some rows of windows, and those of squares.
+WindowSums: TypeAlias = Callable[[slice], tuple[NDArray[Any], NDArray[Any]]]
 
 # A window begins at its pixel, sums are no means, and what lies beyond the picture is 0.
 _WHOLE: Mapping[str, Any] = {"anchor": (0, 0), "normalize": False, "borderType": 0}
@@ -58,33 +61,55 @@ def exact_products(
     return transform_back(spectrum, size)[:rows, :columns]
 
 
-def fits_int32(dtype: np.dtype[Any], size: tuple[int, int]) -> bool:
-    """Tell whether pixels are bytes, and int32 holds the sum of their squares over a window."""
-    return dtype == np.uint8 and size[0] * size[1] * 255**2 < 2**31
-
-
-def window_energies(values: NDArray[Any], size: tuple[int, int]) -> tuple[Matrix, NDArray[Any]]:
-    """Sum the squares of every window about its own mean, and about 0; exact for whole numbers.
+def window_sums(values: NDArray[Any], size: tuple[int, int]) -> WindowSums:
+    """Sum every window's values, and their squares; exact for whole numbers.
 
     Args:
-        values: (H, W) float32 or float64, or uint8 where `fits_int32`.
+        values: (H, W) uint8, float32 or float64.
         size: Height and width of a window.
 
     Returns:
-        (H - h + 1, W - w + 1) float64, and the same of int32 or float64.
+        What gives both for some rows of windows: (rows, W - w + 1) int32 or float64.
     """
-    share, cv2 = -1 / (size[0] * size[1]), opencv()
+    cv2 = opencv()
     if cv2 is None:
         exact = values.astype(np.float64)
-        sums, squares = _running(exact, size), _running(np.square(exact), size)
-        return squares + share * np.square(sums), squares
-    rows, columns = (v - k + 1 for v, k in zip(values.shape, size, strict=True))
+        both = _running(exact, size), _running(np.square(exact), size)
+        return lambda rows: (both[0][rows], both[1][rows])
+    if values.dtype == np.uint8 and size[0] * size[1] * 255**2 >= 2**31:  # a box filter overflows
+        tables = cv2.integral2(values, sdepth=cv2.CV_32S, sqdepth=cv2.CV_64F)
+        return lambda rows: (_corners(tables[0], size, rows), _corners(tables[1], size, rows))
     depth = cv2.CV_32S if values.dtype == np.uint8 else cv2.CV_64F
     sums = cv2.boxFilter(values, depth, size[::-1], **_WHOLE)
     squares = cv2.sqrBoxFilter(values, depth, size[::-1], **_WHOLE)
-    energy = cv2.multiply(sums, sums, scale=share, dtype=cv2.CV_64F)
-    energy = cv2.add(energy, squares, energy, dtype=cv2.CV_64F)
-    return energy[:rows, :columns], squares[:rows, :columns]
+    columns = slice(values.shape[1] - size[1] + 1)
+    return lambda rows: (sums[rows, columns], squares[rows, columns])
+
+
+def _corners(table: NDArray[Any], size: tuple[int, int], rows: slice) -> NDArray[Any]:
+    """Sum over windows by the four corners of each in a table of sums from the first pixel on."""
+    below = table[rows.start + size[0] : rows.stop + size[0]]
+    strips = below - table[rows]
+    return strips[:, size[1] :] - strips[:, : -size[1]]
+
+
+def energies(sums: NDArray[Any], squares: NDArray[Any], count: int) -> Matrix:
+    """Sum squares about the means: squares - sums^2 / count, of windows of so many values.
+
+    Args:
+        sums: (rows, columns) of the values.
+        squares: Likewise, of their squares.
+        count: Of the values in a window.
+
+    Returns:
+        (rows, columns) float64, 0 or a little less where all values are the same.
+    """
+    cv2 = opencv()
+    if cv2 is None:
+        return squares - np.square(sums) / count
+    energy = cv2.multiply(sums, sums, scale=-1 / count, dtype=cv2.CV_64F)
+    exact: Matrix = cv2.add(energy, squares, energy, dtype=cv2.CV_64F)
+    return exact
 
 
 def _running(values: Matrix, size: tuple[int, int]) -> Matrix:

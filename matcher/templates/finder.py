@@ -237,7 +237,8 @@ def _settle(
 
 def _distinct(found: list[Settled], size: tuple[int, int], options: FindOptions) -> list[Settled]:
     """Order by score, equal scores in reading order, and drop what overlaps a better one."""
-    found = sorted(found, key=lambda f: (-round(abs(f.score), 5), round(f.pose.y), f.pose.x))
+    half = (size[0] - 1) / 2  # a copy's first row is a whole pixel; its middle may be half a one
+    found = sorted(found, key=lambda f: (-round(abs(f.score), 5), round(f.pose.y - half), f.pose.x))
     kept: list[Settled] = []
     for one in found:
         if all(overlap(k.pose, one.pose, size) <= options.overlap for k in kept):
