@@ -48,8 +48,8 @@ def make_kernel(template: Pixels, mask: NDArray[np.generic] | None = None) -> Ke
     """
     channels = channels_first(template)
     valid = np.asarray(np.isfinite(channels).all(axis=0))
-    weights = _weights(mask, valid)
-    channels = np.where(valid, channels, 0.0)
+    weights = weights_of(valid, mask)
+    channels = channels if valid.all() else np.where(valid, channels, 0.0)
     total = float(valid.size) if weights is None else float(weights.sum())
     spread = channels - _weighted(channels, weights).sum(axis=(1, 2), keepdims=True) / total
     norm = math.sqrt(float((_weighted(spread, weights) * spread).sum()))
@@ -67,8 +67,13 @@ def channels_first(pixels: Pixels, dtype: DTypeLike = np.float64) -> NDArray[Any
     return np.ascontiguousarray(planes, dtype)
 
 
-def _weights(mask: NDArray[np.generic] | None, valid: NDArray[np.bool_]) -> Matrix | None:
-    """Bring weights to [0, 1]; None where all pixels count alike."""
+def weights_of(valid: NDArray[np.bool_], mask: NDArray[np.generic] | None) -> Matrix | None:
+    """Bring the weights of a template's pixels to [0, 1]; None where all count alike.
+
+    Args:
+        valid: (h, w) True where pixels are finite; the others get 0.
+        mask: As in `make_kernel`, which says what is raised.
+    """
     if mask is None:
         return None if valid.all() else valid.astype(np.float64)
     weights = np.asarray(mask, np.float64)

@@ -49,7 +49,7 @@ class Detail:
         sigma = _BLUR * max(1.0, 1 / pose.scale)
         planes = np.moveaxis(template.pixels.reshape(*template.size, -1), 2, 0)
         seen = np.where(np.isfinite(seen), seen, 0.0)
-        wanted, found = (_fine(picture, weights, sigma) for picture in (planes, seen))
+        wanted, found = np.split(_fine(np.concatenate([planes, seen]), weights, sigma), 2)
         own, other = ((weights * fine**2).sum() for fine in (wanted, found))
         if own <= (_LEAST * planes.std()) ** 2 * weights.sum() * len(planes):
             return 1.0
@@ -75,8 +75,12 @@ def _look(scene: Pixels, factor: int, pose: Pose, template: Template) -> Matrix:
 
 def _fine(planes: Matrix, weights: Matrix, sigma: float) -> NDArray[np.float64]:
     """Take away what a blur under weights leaves, and the mean of the rest: (C, h, w)."""
-    total = np.maximum(gaussian_filter(weights, sigma), 1e-12)
-    blurred = np.stack([gaussian_filter(weights * plane, sigma) / total for plane in planes])
+    spread = (0.0, sigma, sigma)  # of rows and columns alone
+    if weights.min() == 1:
+        blurred = gaussian_filter(planes, spread)
+    else:
+        total = np.maximum(gaussian_filter(weights, sigma), 1e-12)
+        blurred = gaussian_filter(weights * planes, spread) / total
     fine = planes - blurred
     means = (weights * fine).sum((1, 2), keepdims=True) / max(weights.sum(), 1e-12)
     return np.asarray(fine - means)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import map_coordinates, spline_filter
 
-from matcher.correlation.kernel import Kernel, Pixels, make_kernel
+from matcher.correlation.kernel import Kernel, Pixels, make_kernel, weights_of
 from matcher.types import Matrix, Points
 
 _SAMPLES = 4096  # pixels of a template that take part in a fit: enough for 0.01 pixel
@@ -130,12 +130,14 @@ def make_template(pixels: Pixels, mask: NDArray[np.generic] | None) -> Template:
     Raises:
         ValueError: The mask is unusable; see `matcher.correlation.kernel.make_kernel`.
     """
-    weights = make_kernel(pixels, mask).weights
     h, w = pixels.shape[:2]
-    masked = weights is not None
-    finite = np.nan_to_num(pixels.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    values = pixels.astype(np.float64)
+    finite = np.isfinite(values)
+    if not finite.all():
+        values = np.where(finite, values, 0.0)
+    weights = weights_of(finite.reshape(h, w, -1).all(2), mask)
     even = np.ones((h, w)) if weights is None else weights
-    return Template(finite, even, ((w - 1) / 2, (h - 1) / 2), masked)
+    return Template(values, even, ((w - 1) / 2, (h - 1) / 2), weights is not None)
 
 
 def shrink(pixels: Pixels, factor: int) -> Pixels:
