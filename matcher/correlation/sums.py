@@ -89,8 +89,8 @@ def window_sums(values: NDArray[Any], size: tuple[int, int]) -> WindowSums:
 def _corners(table: NDArray[Any], size: tuple[int, int], rows: slice) -> NDArray[Any]:
     """Sum over windows by the four corners of each in a table of sums from the first pixel on."""
     below = table[rows.start + size[0] : rows.stop + size[0]]
-    strips = below - table[rows]
-    return strips[:, size[1] :] - strips[:, : -size[1]]
+    strips: NDArray[Any] = below - table[rows]
+    return np.subtract(strips[:, size[1] :], strips[:, : -size[1]])
 
 
 def energies(sums: NDArray[Any], squares: NDArray[Any], count: int) -> Matrix:
@@ -106,7 +106,7 @@ def energies(sums: NDArray[Any], squares: NDArray[Any], count: int) -> Matrix:
     """
     cv2 = opencv()
     if cv2 is None:
-        return squares - np.square(sums) / count
+        return np.asarray(squares - np.square(sums) / count)
     energy = cv2.multiply(sums, sums, scale=-1 / count, dtype=cv2.CV_64F)
     exact: Matrix = cv2.add(energy, squares, energy, dtype=cv2.CV_64F)
     return exact

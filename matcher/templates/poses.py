@@ -135,7 +135,7 @@ def make_template(pixels: Pixels, mask: NDArray[np.generic] | None) -> Template:
     finite = np.isfinite(values)
     if not finite.all():
         values = np.where(finite, values, 0.0)
-    weights = weights_of(finite.reshape(h, w, -1).all(2), mask)
+    weights = weights_of(np.asarray(finite.reshape(h, w, -1).all(2)), mask)
     even = np.ones((h, w)) if weights is None else weights
     return Template(values, even, ((w - 1) / 2, (h - 1) / 2), weights is not None)
 
