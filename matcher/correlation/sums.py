@@ -90,7 +90,8 @@ def _corners(table: NDArray[Any], size: tuple[int, int], rows: slice) -> NDArray
     """Sum over windows by the four corners of each in a table of sums from the first pixel on."""
     below = table[rows.start + size[0] : rows.stop + size[0]]
     strips: NDArray[Any] = below - table[rows]
-    return np.subtract(strips[:, size[1] :], strips[:, : -size[1]])
+    sums: NDArray[Any] = strips[:, size[1] :] - strips[:, : -size[1]]
+    return sums
 
 
 def energies(sums: NDArray[Any], squares: NDArray[Any], count: int) -> Matrix:
