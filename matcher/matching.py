@@ -25,7 +25,9 @@ from matcher.types import (
     ScoreMap,
 )
 
-_UPRIGHT = ("superglue", "loftr")  # ours that need pictures of about the same roll
+_UPRIGHT = ("superglue", "loftr")  # ours that need pictures of about the same roll and scale
+_SIZES = 0.5, 2.0  # that they try besides the given one
+_MOST_PIXELS = 4e6  # to which they enlarge an image unasked
 
 
 class Refined:
@@ -82,7 +84,7 @@ def create(  # noqa: PLR0913  every stage round a method is chosen here
     refine: bool = True,
     grow: bool = True,
     turns: bool | None = None,
-    scales: Sequence[float] = (),
+    scales: Sequence[float] | None = None,
     **options: Any,
 ) -> Matcher:
     """Make a method by name.
@@ -97,8 +99,9 @@ def create(  # noqa: PLR0913  every stage round a method is chosen here
         grow: Add matches that correlation finds between and round the refined ones; see `matcher.grow`.
         turns: Try quarter turns of image 1 too where a pair does not match as given, which costs up to four times as
             much. None does so for superglue and loftr, whose features bear some 45 degrees.
-        scales: Sizes to try besides the given ones, as factors: (0.5, 2) for a small thing against a large scene. A
-            pair that does not match as given costs one more matching a size and image.
+        scales: Sizes to try besides the given ones, as factors, where a pair does not match well as given; that costs
+            one more matching a size and image. None tries (0.5, 2) for superglue and loftr, unless `turns` is False;
+            () tries none.
         **options: Fields of the method's own `Options`.
 
     Raises:
@@ -110,9 +113,13 @@ def create(  # noqa: PLR0913  every stage round a method is chosen here
     if refine:
         methods.need_torch("refine=True")
     method = methods.build(name, device=device, weights=weights, backend=backend, **options)
-    method = Scaled(method, scales) if scales else method
+    unasked = name in _UPRIGHT and turns is not False
     turns = name in _UPRIGHT if turns is None else turns
     method = Turned(method) if turns else method
+    if scales:
+        method = Scaled(method, scales)
+    elif scales is None and unasked:
+        method = Scaled(method, _SIZES, _MOST_PIXELS)
     return Refined(method, grow) if refine else method
 
 

@@ -83,13 +83,62 @@ def test_a_pair_that_matches_as_given_is_described_once(scene) -> None:
 def test_every_size_of_either_image_is_tried_once(scene, texture) -> None:
     counting = Counting(matcher.create("superglue", device="cpu", refine=False))
     method = Scaled(counting, (0.5,))
-    unrelated = texture(240, 200, sigma=3).astype(np.float32) / 255
+    unrelated = texture(400, 360, sigma=3).astype(np.float32) / 255
 
     pair = tuple(method.describe([scene, unrelated]))
     first, again = (method.match([pair])[0] for _ in range(2))
 
-    assert counting.sizes == [SIZE, (240, 200), (120, 100), (240, 320)]
+    assert counting.sizes == [SIZE, (400, 360), (200, 180), (240, 320)]
     np.testing.assert_array_equal(first.points1, again.points1)
+
+
+def test_a_photograph_matches_its_thumbnail_unasked(scene) -> None:
+    small = images.resize(scene, (69, 91))  # a seventh
+
+    for name in ("superglue", "loftr"):
+        matches = matcher.match(matcher.create(name, device="cpu"), scene, small)
+
+        error = (matches.points0 + 0.5) * [91 / 640, 69 / 480] - 0.5 - matches.points1
+        assert len(matches) >= 30
+        assert np.median(np.linalg.norm(error, axis=1)) < 0.5
+
+
+def test_sizes_are_tried_the_way_up_that_was_best(scene) -> None:
+    part = np.rot90(images.resize(scene[180:340, 260:500], (480, 720))).copy()  # 3 times as large
+    method = matcher.create("superglue", device="cpu", grow=False)
+
+    matches = matcher.match(method, scene, part)
+
+    x, y = matches.points1.T
+    upright = np.stack([719 - y, x], 1)  # np.rot90 takes (x, y) to (y, 719 - x)
+    error = (upright + 0.5) / 3 - 0.5 + [260, 180] - matches.points0
+    assert matches.quarter_turns == 3
+    assert len(matches) >= 30
+    assert np.median(np.linalg.norm(error, axis=1)) < 0.5
+
+
+def test_large_pictures_are_not_enlarged_unasked(scene) -> None:
+    assert Scaled(Counting(None), (0.5, 2), 4 * 480 * 640)._factors(SIZE, (480, 641)) == [
+        (1.0, 0.5),
+        (0.5, 1.0),
+        (2, 1.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "factors"),
+    [
+        ("superglue", {}, [0.5, 2]),
+        ("loftr", {"scales": (0.25,)}, [0.25]),
+        ("loftr", {"scales": ()}, []),
+        ("superglue", {"turns": False}, []),
+        ("ncc", {}, []),
+    ],
+)
+def test_ours_try_sizes_unasked(name, options, factors) -> None:
+    method = matcher.create(name, device="cpu", refine=False, **options)
+
+    assert (method.factors if isinstance(method, Scaled) else []) == factors
 
 
 def test_a_mask_is_resized_along(scene) -> None:

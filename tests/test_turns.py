@@ -127,7 +127,7 @@ def test_unrelated_pictures_give_no_more_than_one_way_up(picture, method) -> Non
     ],
 )
 def test_ours_that_need_it_turn_unasked(name, asked, turns) -> None:
-    method = matcher.create(name, device="cpu", refine=False, turns=asked)
+    method = matcher.create(name, device="cpu", refine=False, turns=asked, scales=())
 
     assert isinstance(method, Turned) == turns
 

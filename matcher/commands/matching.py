@@ -56,7 +56,7 @@ def match_images(
 
     masks = [None if mask is None else images.read_mask(mask) for mask in (mask0, mask1)]
     with terminal.working(f"loading {method}"):
-        stages = {"refine": refine, "grow": grow, "turns": turns, "scales": scale}
+        stages = {"refine": refine, "grow": grow, "turns": turns, "scales": scale or None}
         options = {"weights": weights_from(weights), **stages, **fields_from(option)}
         made = matching.create(method, device=device, **options)
     with terminal.working(f"matching by {method}"):

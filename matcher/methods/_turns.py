@@ -68,8 +68,18 @@ class Turned:
         """Give the matches with image 1 as given, then match it turned."""
         yield 0, given
         for turns in range(1, 4):
-            found = self.method.match([(description0, self._view(description1, turns))])[0]
-            yield turns, _as_given(found, turns, description1.size)
+            yield turns, self.match_turned(description0, description1, turns)
+
+    def match_turned(
+        self, description0: Description, description1: Description, turns: int
+    ) -> Matches:
+        """Match with image 1 turned by so many quarter turns, and try nothing else.
+
+        Returns:
+            In pixels of the images as given.
+        """
+        found = self.method.match([(description0, self._view(description1, turns))])[0]
+        return _as_given(found, turns, description1.size)
 
     def _view(self, description: Description, turns: int) -> Description:
         """Give the description of the image after some quarter turns."""

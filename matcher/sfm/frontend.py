@@ -72,7 +72,7 @@ class MethodChoice:
         """Make it, without refinement: correlation places whole tracks later, not single matches."""
         options = {**OPTIONS.get(self.name, {}), **self.options}
         return matching.create(
-            self.name, device=self.device, refine=False, turns=self.turns, **options
+            self.name, device=self.device, refine=False, turns=self.turns, scales=(), **options
         )
 
 
