@@ -49,7 +49,7 @@ def mine(
     found = [_photographs(folder, names) for folder in folders]
     name, fields = method_from(teacher)
     with terminal.working(f"loading {teacher}"):
-        made = matching.create(name, device=device, refine=False, **fields)
+        made = matching.create(name, **{"device": device, "refine": False, "scales": (), **fields})
     options = MineOptions(partners=partners)
     collections = []
     for folder, paths in zip(folders, found, strict=True):
