@@ -12,6 +12,7 @@ import matcher
 from matcher import assets, features, images
 from matcher.geometry.cameras import transfer
 from matcher.geometry.fitting import fit_homography
+from matcher.methods import _tries
 from matcher.methods._scales import ENOUGH, Scaled
 from matcher.methods._tries import best_verified
 from matcher.types import Matches
@@ -115,6 +116,16 @@ def test_sizes_are_tried_the_way_up_that_was_best(scene) -> None:
     assert matches.quarter_turns == 3
     assert len(matches) >= 30
     assert np.median(np.linalg.norm(error, axis=1)) < 0.5
+
+
+def test_matches_are_verified_once(scene, monkeypatch) -> None:
+    calls = []
+    verify = _tries.verify
+    monkeypatch.setattr(_tries, "verify", lambda *args: calls.append(1) or verify(*args))
+
+    matcher.match(matcher.create("loftr", device="cpu", refine=False), scene, scene)
+
+    assert len(calls) == 1
 
 
 def test_large_pictures_are_not_enlarged_unasked(scene) -> None:

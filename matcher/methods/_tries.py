@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 from matcher.geometry.verification import MIN_INLIERS, verify
 from matcher.types import Matches
@@ -45,6 +46,16 @@ def best_verified(
 
 
 def _inliers(matches: Matches, size0: tuple[int, int], size1: tuple[int, int]) -> int:
-    """Count verified inliers; none where chance explains them."""
-    verdict = verify(matches, size0, size1)
-    return verdict.inliers if verdict.same_place else 0
+    """Count verified inliers; none where chance explains them.
+
+    They are remembered as long as the matches live: what turns have verified, sizes ask for again.
+    """
+    known = _verified.setdefault(matches, {})
+    if (size0, size1) not in known:
+        verdict = verify(matches, size0, size1)
+        known[size0, size1] = verdict.inliers if verdict.same_place else 0
+    return known[size0, size1]
+
+
+_Sizes: TypeAlias = tuple[tuple[int, int], tuple[int, int]]
+_verified: WeakKeyDictionary[Matches, dict[_Sizes, int]] = WeakKeyDictionary()
