@@ -111,7 +111,11 @@ Turns = Annotated[
 ]
 Scales = Annotated[
     list[float],
-    typer.Option("--scale", help="Try either image at this factor of its size too; repeatable."),
+    typer.Option(
+        "--scale",
+        help="Try either image at this factor of its size too; repeatable. superglue and loftr "
+        "try 0.5 and 2 unasked, unless --no-turns.",
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Weights = Annotated[str, typer.Option(help="default, a file or folder, or none (random weights).")]
