@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import resource
 import sys
@@ -15,6 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from matcher.correlation import Scene, score_map, sums, tiles
 from matcher.correlation.kernel import make_kernel
 from matcher.correlation.tiles import make_plan
+from matcher.correlation.window_norms import window_norms
 
 OPENCV = sums.opencv
 
@@ -289,6 +291,19 @@ def test_many_templates_share_a_scene(texture):  # NCC-19
         template = pixels[10 : 10 + size, 20 : 20 + size]
         one = score_map(template, pixels)
         np.testing.assert_allclose(scene.score_map(make_kernel(template)), one, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [(16, 24), (190, 200)])  # a box filter overflows under the second
+def test_norms_of_bytes_are_those_of_windows(texture, size) -> None:
+    picture = texture(260, 250) // 8 + 224  # bright: the largest sums of squares
+
+    norms = window_norms(picture[None], size)
+
+    windows = sliding_window_view(picture.astype(np.float64), size)
+    for row, column in ((0, 0), (70, 50), (31, 7)):
+        expected = windows[row, column].std() * math.sqrt(size[0] * size[1])
+        assert norms[row, column] == pytest.approx(expected, rel=1e-6)
+    assert norms.shape == windows.shape[:2]
 
 
 def test_large_scene_keeps_memory_bounded(texture):  # NCC-21

@@ -29,7 +29,7 @@ from matcher.correlation.fourier import transform
 from matcher.correlation.kernel import Kernel, Pixels, channels_first, make_kernel
 from matcher.correlation.masked import Powers, masked_scores, powers_of
 from matcher.correlation.sums import exact_products, sliding_products
-from matcher.correlation.tiles import Plan, in_threads, make_plan
+from matcher.correlation.tiles import ROWS, Plan, in_threads, make_plan
 from matcher.correlation.window_norms import window_norms
 from matcher.types import Floats
 
@@ -39,7 +39,6 @@ Value = TypeVar("Value")
 _TOLERANCE = 1e-5  # largest error of a score that float32 products may cause
 _ROUNDING = 4 * 2.0**-23  # their error over their root mean square, see tests
 _RANGE = 1e-15, 1e15  # deviations whose float32 products stay far from the ends of its range
-_ROWS = 64
 _KEPT = 8  # most tiles of a scene whose transforms are kept for the next masked template
 
 
@@ -188,8 +187,8 @@ def _products(
 
 def _normalise(products: NDArray[np.floating[Any]], norms: Floats, scores: Floats) -> None:
     """Divide, and cut off what rounding puts beyond 1; some rows at once, which stay in the cache."""
-    for first in range(0, len(scores), _ROWS):
-        some = slice(first, first + _ROWS)
+    for first in range(0, len(scores), ROWS):
+        some = slice(first, first + ROWS)
         np.divide(products[some], norms[some], out=scores[some])
         np.clip(scores[some], -1, 1, out=scores[some])
 

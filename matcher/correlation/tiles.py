@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import cast
 
 _MOST = 544, 2048  # rows and columns of scores of a tile, or twice the template's if that is more
+ROWS = 64  # of a tile that are worked on at once, so that they stay in the cache between steps
 _WORTH = 1 << 16  # scores for which a second thread is worth its start
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matcher.correlation.sums import energies, window_sums
+from matcher.correlation.tiles import ROWS
 from matcher.types import Floats
 
 _FLAT = 1e-13  # share of a window's power below which even exact sums leave nothing but rounding
 _SINGLE = 1e-30, 1e30  # energies whose roots float32 can take
-_ROWS = 64  # of energies that are computed at once, so that they stay in a processor's cache
 
 
 def window_norms(values: NDArray[Any], size: tuple[int, int]) -> Floats:
@@ -31,8 +31,8 @@ def window_norms(values: NDArray[Any], size: tuple[int, int]) -> Floats:
     largest = max(abs(float(values.min())), abs(float(values.max())))
     most = count * len(planes) * largest**2  # that a window's power can be
     norms = np.empty((rows, columns), np.float32)
-    for first in range(0, rows, _ROWS):
-        some = slice(first, min(first + _ROWS, rows))
+    for first in range(0, rows, ROWS):
+        some = slice(first, min(first + ROWS, rows))
         sums = [of(some) for of in planes]
         energy = functools.reduce(np.add, [energies(*each, count) for each in sums])
         target = norms[some]
