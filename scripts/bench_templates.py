@@ -23,7 +23,8 @@ from matcher.correlation import Scene, score_map
 from matcher.correlation.kernel import make_kernel
 from matcher.correlation.sums import sliding_products
 from matcher.correlation.tiles import make_plan
-from matcher.correlation.window_norms import window_norms
+from matcher.correlation.window_norms import WindowNorms
+from matcher.correlation.workspace import Workspace
 from matcher.templates import find
 from matcher.templates.poses import Pose
 
@@ -181,7 +182,7 @@ def stages() -> None:
         pattern = kernel.pattern[0].astype(np.float32)
         names = ["norms", "products", "whole"]
         times = milliseconds(
-            partial(window_norms, tile[None], kernel.size),
+            lambda t=tile, k=kernel: WindowNorms(t[None], k.size, Workspace())[:],
             partial(sliding_products, tile, pattern),
             partial(lambda k: Scene(pixels).score_map(k), kernel),
         )

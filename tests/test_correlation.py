@@ -16,7 +16,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from matcher.correlation import Scene, score_map, sums, tiles
 from matcher.correlation.kernel import make_kernel
 from matcher.correlation.tiles import make_plan
-from matcher.correlation.window_norms import window_norms
+from matcher.correlation.window_norms import WindowNorms
+from matcher.correlation.workspace import Workspace, workspace
 
 OPENCV = sums.opencv
 
@@ -297,7 +298,7 @@ def test_many_templates_share_a_scene(texture):  # NCC-19
 def test_norms_of_bytes_are_those_of_windows(texture, size) -> None:
     picture = texture(260, 250) // 8 + 224  # bright: the largest sums of squares
 
-    norms = window_norms(picture[None], size)
+    norms = WindowNorms(picture[None], size, Workspace())[:]
 
     windows = sliding_window_view(picture.astype(np.float64), size)
     for row, column in ((0, 0), (70, 50), (31, 7)):

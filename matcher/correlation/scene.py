@@ -30,7 +30,8 @@ from matcher.correlation.kernel import Kernel, Pixels, channels_first, make_kern
 from matcher.correlation.masked import Powers, masked_scores, powers_of
 from matcher.correlation.sums import exact_products, sliding_products
 from matcher.correlation.tiles import ROWS, Plan, in_threads, make_plan
-from matcher.correlation.window_norms import window_norms
+from matcher.correlation.window_norms import WindowNorms
+from matcher.correlation.workspace import Workspace, workspace
 from matcher.types import Floats
 
 Key = TypeVar("Key", bound=Hashable)
@@ -68,14 +69,14 @@ class Scene:
 
     def __init__(self, pixels: Pixels) -> None:
         """Prepare a scene of (H, W) or (H, W, C) pixels of any real dtype and range."""
-        values = channels_first(pixels, _working_dtype(pixels.dtype))
+        values = channels_first(*_kept_as(pixels))
         self.valid = _valid_pixels(values)
         self.whole = values.dtype.kind != "f"
         self.centre = _centre(values, self.valid)
         if self.valid is not None:
             values = np.where(self.valid, values, values.dtype.type(self.centre))
         self.values = values  # (C, H, W)
-        self._norms = Recent[Plan, list[Floats | None]](2)
+        self._norms = Recent[Plan, list[WindowNorms | Floats | None]](2)
         self._spectra = Recent[Plan, list[Powers | None]](2)
 
     @property
@@ -124,37 +125,49 @@ class Scene:
 
     def _plain(self, kernel: Kernel, plan: Plan, scores: Floats) -> Callable[[int], None]:
         """Make the task that scores a tile for a template whose pixels count alike."""
-        kept = self._norms.get(plan, lambda: [None] * plan.count)
+        kept = self._kept_norms(plan)
         pattern = kernel.pattern.astype(np.float32)
         peak = float(np.abs(transform(pattern, kernel.size)).max())
 
         def score(index: int) -> None:
             inputs, target = plan.inputs(index), scores[plan.outputs(index)]
-            deviations = self._deviations(inputs).astype(np.float32, copy=False)
-            norms = kept[index]
-            if norms is None:
-                small = self.values.dtype == np.uint8
-                pixels = self.values[(slice(None), *inputs)] if small else deviations
-                norms = kept[index] = window_norms(pixels, kernel.size)
-            _normalise(_products(sliding_products, deviations, pattern), norms, target)
-            rough = _rough(norms, peak * _power(deviations), self.whole)
-            if rough is not None:
-                exact = self._exact_deviations(_pixels_of(rough, inputs, kernel.size))
-                products = _products(exact_products, exact, kernel.pattern)
-                _normalise(products, window_norms(exact, kernel.size), target[rough])
+            with workspace() as space:
+                deviations = self._deviations(inputs, space)
+                norms = kept[index] if kept else None
+                if norms is None:
+                    small = self.values.dtype == np.uint8
+                    pixels = self.values[(slice(None), *inputs)] if small else deviations
+                    norms = WindowNorms(pixels, kernel.size, space)
+                    if kept:
+                        norms = kept[index] = norms[:]
+                own = target.flags.c_contiguous
+                out = target if own else space.array("products", target.shape, np.float32)
+                products = _products(sliding_products, deviations, pattern, out)
+                least = _least_norm(peak * _power(deviations))
+                rough = _normalise(products, norms, target, least, self.whole)
+                if rough is not None:
+                    exact = self._exact_deviations(_pixels_of(rough, inputs, kernel.size))
+                    products = _products(exact_products, exact, kernel.pattern)
+                    _normalise(products, WindowNorms(exact, kernel.size, space), target[rough])
 
         return score
+
+    def _kept_norms(self, plan: Plan) -> list[WindowNorms | Floats | None] | None:
+        """Return where the norms of tiles are kept; None at first, as they may never be needed again."""
+        again = plan in self._norms
+        kept = self._norms.get(plan, lambda: [None] * plan.count)
+        return kept if again else None
 
     def _exact_deviations(self, place: tuple[slice, slice]) -> NDArray[np.float64]:
         """Return the (C, ny, nx) pixels of a place less the centre."""
         return self.values[(slice(None), *place)].astype(np.float64) - self.centre
 
-    def _deviations(self, place: tuple[slice, slice]) -> NDArray[np.floating[Any]]:
-        """Return the (C, ny, nx) pixels of a place less the centre, in float32 if that holds them."""
+    def _deviations(self, place: tuple[slice, slice], space: Workspace) -> Floats:
+        """Return the (C, ny, nx) pixels of a place less the centre; float64 is rounded after that."""
         pixels = self.values[(slice(None), *place)]
-        deviations: NDArray[np.floating[Any]] = np.subtract(
-            pixels, self.centre, dtype=np.promote_types(pixels.dtype, np.float32)
-        )
+        deviations = space.array("deviations", pixels.shape, np.float32)
+        working = np.promote_types(pixels.dtype, np.float32)
+        np.subtract(pixels, self.centre, out=deviations, dtype=working, casting="same_kind")
         return deviations
 
     def _masked(self, kernel: Kernel, plan: Plan, scores: Floats) -> Callable[[int], None]:
@@ -174,23 +187,52 @@ class Scene:
 
 
 def _products(
-    multiply: Callable[[Any, Any], NDArray[np.floating[Any]]],
+    multiply: Callable[..., NDArray[np.floating[Any]]],
     deviations: NDArray[np.floating[Any]],
     pattern: NDArray[np.floating[Any]],
+    out: Floats | None = None,
 ) -> NDArray[np.floating[Any]]:
-    """Sum the products of all channels."""
-    products = multiply(deviations[0], pattern[0])
+    """Sum the products of all channels; into `out` if that is given and may be used."""
+    products = multiply(deviations[0], pattern[0], out)
     for plane, part in zip(deviations[1:], pattern[1:], strict=True):
         products += multiply(plane, part)
     return products
 
 
-def _normalise(products: NDArray[np.floating[Any]], norms: Floats, scores: Floats) -> None:
-    """Divide, and cut off what rounding puts beyond 1; some rows at once, which stay in the cache."""
+def _normalise(
+    products: NDArray[np.floating[Any]],
+    norms: WindowNorms | Floats,
+    scores: Floats,
+    least: float = 0.0,
+    whole: bool = True,
+) -> tuple[slice, slice] | None:
+    """Divide, and cut off what rounding puts beyond 1; some rows at once, which stay in the cache.
+
+    Args:
+        products: (rows, columns) sums of products.
+        norms: Of the windows.
+        scores: Result; may be `products` itself.
+        least: Norm below which a window is too flat for float32 products.
+        whole: False if windows that seem flat may only have lost their contrast to float32.
+
+    Returns:
+        Rows and columns of the windows for which float32 is too coarse; None where it never is.
+    """
+    rough: list[tuple[int, int, int, int]] = []
     for first in range(0, len(scores), ROWS):
-        some = slice(first, first + ROWS)
-        np.divide(products[some], norms[some], out=scores[some])
-        np.clip(scores[some], -1, 1, out=scores[some])
+        rows = slice(first, min(first + ROWS, len(scores)))
+        some = norms[rows]
+        np.divide(products[rows], some, out=scores[rows], casting="same_kind")
+        np.clip(scores[rows], -1, 1, out=scores[rows])
+        if some.min() < least or (not whole and some.max() == np.inf):
+            coarse = some < least
+            coarse |= np.isinf(some) & (not whole)
+            inner, columns = (np.flatnonzero(coarse.any(axis)) for axis in (1, 0))
+            rough.append((first + inner[0], first + inner[-1] + 1, columns[0], columns[-1] + 1))
+    if not rough:
+        return None
+    tops, bottoms, lefts, rights = zip(*rough, strict=True)
+    return slice(min(tops), max(bottoms)), slice(min(lefts), max(rights))
 
 
 def _power(deviations: Floats) -> float:
@@ -198,21 +240,13 @@ def _power(deviations: Floats) -> float:
     return math.sqrt(float(np.vdot(deviations, deviations)) / deviations[0].size)
 
 
-def _rough(norms: Floats, power: float, whole: bool) -> tuple[slice, slice] | None:
-    """Find the rows and columns of the windows for which float32 is too coarse.
+def _least_norm(power: float) -> float:
+    """Tell how small a window's norm may be for float32 products.
 
-    The rounding of products spreads evenly over a tile: its root mean square is about the precision
-    times theirs, which is at most the peak of the pattern's spectrum times the power of the tile.
-    Windows that seem flat are so if pixels are whole; else float32 may have lost their contrast.
+    Their rounding spreads evenly over a tile: its root mean square is about the precision times
+    theirs, which is at most the peak of the pattern's spectrum times the power of the tile.
     """
-    least = _ROUNDING / _TOLERANCE * power if _RANGE[0] < power < _RANGE[1] else np.inf
-    if norms.min() >= least and (whole or norms.max() < np.inf):
-        return None
-    rough = norms < least
-    if not whole:
-        rough |= np.isinf(norms)
-    rows, columns = (np.flatnonzero(rough.any(axis)) for axis in (1, 0))
-    return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+    return _ROUNDING / _TOLERANCE * power if _RANGE[0] < power < _RANGE[1] else np.inf
 
 
 def _pixels_of(
@@ -232,6 +266,9 @@ class Recent(Generic[Key, Value]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._values: dict[Key, Value] = {}
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._values
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
         """Return the value of a key, made now if it is not among the last few."""
@@ -257,8 +294,18 @@ def _centre(values: NDArray[Any], valid: NDArray[np.bool_] | None) -> float:
     return mean if values.dtype.kind == "f" else float(round(mean))
 
 
-def _working_dtype(dtype: np.dtype[Any]) -> DTypeLike:
-    """Choose what a scene's pixels are kept as: float32 unless it would round or is not needed."""
-    if dtype in (np.uint8, np.int8, np.int16):
-        return dtype
-    return np.float32 if np.can_cast(dtype, np.float32) else np.float64
+def _kept_as(pixels: Pixels) -> tuple[Pixels, DTypeLike]:
+    """Choose what pixels are kept as: bytes where they hold bytes, else float32 if that is exact."""
+    if pixels.dtype in (np.uint8, np.int8, np.int16):
+        return pixels, pixels.dtype
+    small = None if _bytes(pixels[::5, ::7]) is None else _bytes(pixels)
+    if small is not None:
+        return small, np.uint8
+    return pixels, np.float32 if np.can_cast(pixels.dtype, np.float32) else np.float64
+
+
+def _bytes(pixels: Pixels) -> NDArray[np.uint8] | None:
+    """Turn pixels into bytes; None unless all are whole numbers from 0 to 255."""
+    with np.errstate(invalid="ignore"):
+        small = pixels.astype(np.uint8)
+    return small if (small == pixels).all() else None

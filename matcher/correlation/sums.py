@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matcher.correlation.fourier import fast_size, transform, transform_back
+from matcher.correlation.workspace import Workspace
 from matcher.types import Floats, Matrix
 
 # Gives the sums of some rows of windows, and those of squares.
@@ -34,12 +35,13 @@ def opencv() -> ModuleType | None:
         return None
 
 
-def sliding_products(picture: Floats, pattern: Floats) -> Floats:
+def sliding_products(picture: Floats, pattern: Floats, out: Floats | None = None) -> Floats:
     """Sum the products of a pattern with every window, in float32.
 
     Args:
         picture: (H, W) float32.
         pattern: (h, w) float32.
+        out: (H - h + 1, W - w + 1) float32, contiguous: may be used for the result.
 
     Returns:
         (H - h + 1, W - w + 1) float32.
@@ -47,12 +49,14 @@ def sliding_products(picture: Floats, pattern: Floats) -> Floats:
     cv2 = opencv()
     if cv2 is None:
         return exact_products(picture, pattern)
-    products: Floats = cv2.matchTemplate(picture, pattern, cv2.TM_CCORR)
+    products: Floats = cv2.matchTemplate(picture, pattern, cv2.TM_CCORR, out)
     return products
 
 
 def exact_products(
-    picture: NDArray[np.floating[Any]], pattern: NDArray[np.floating[Any]]
+    picture: NDArray[np.floating[Any]],
+    pattern: NDArray[np.floating[Any]],
+    out: Floats | None = None,  # noqa: ARG001
 ) -> NDArray[np.floating[Any]]:
     """Sum the same products by Fourier transforms, in the precision of what is given."""
     rows, columns = (p - k + 1 for p, k in zip(picture.shape, pattern.shape, strict=True))
@@ -61,12 +65,16 @@ def exact_products(
     return transform_back(spectrum, size)[:rows, :columns]
 
 
-def window_sums(values: NDArray[Any], size: tuple[int, int]) -> WindowSums:
+def window_sums(
+    values: NDArray[Any], size: tuple[int, int], space: Workspace, plane: int = 0
+) -> WindowSums:
     """Sum every window's values, and their squares; exact for whole numbers.
 
     Args:
         values: (H, W) uint8, float32 or float64.
         size: Height and width of a window.
+        space: Where the sums are kept.
+        plane: Number of these values among those that are kept there.
 
     Returns:
         What gives both for some rows of windows: (rows, W - w + 1) int32 or float64.
@@ -79,37 +87,53 @@ def window_sums(values: NDArray[Any], size: tuple[int, int]) -> WindowSums:
     if values.dtype == np.uint8 and size[0] * size[1] * 255**2 >= 2**31:  # a box filter overflows
         tables = cv2.integral2(values, sdepth=cv2.CV_32S, sqdepth=cv2.CV_64F)
         return lambda rows: (_corners(tables[0], size, rows), _corners(tables[1], size, rows))
-    depth = cv2.CV_32S if values.dtype == np.uint8 else cv2.CV_64F
-    sums = cv2.boxFilter(values, depth, size[::-1], **_WHOLE)
-    squares = cv2.sqrBoxFilter(values, depth, size[::-1], **_WHOLE)
-    columns = slice(values.shape[1] - size[1] + 1)
-    return lambda rows: (sums[rows, columns], squares[rows, columns])
+    depth, dtype = (
+        (cv2.CV_32S, np.int32) if values.dtype == np.uint8 else (cv2.CV_64F, np.float64)
+    )
+    sums, squares = (
+        space.array(f"{name} of plane {plane}", values.shape, dtype) for name in ("sums", "squares")
+    )
+    cv2.boxFilter(values, depth, size[::-1], sums, **_WHOLE)
+    cv2.sqrBoxFilter(values, depth, size[::-1], squares, **_WHOLE)
+    rows, columns = (slice(v - k + 1) for v, k in zip(values.shape, size, strict=True))
+    sums, squares = sums[rows, columns], squares[rows, columns]
+    return lambda some: (sums[some], squares[some])
 
 
 def _corners(table: NDArray[Any], size: tuple[int, int], rows: slice) -> NDArray[Any]:
     """Sum over windows by the four corners of each in a table of sums from the first pixel on."""
-    below = table[rows.start + size[0] : rows.stop + size[0]]
-    strips: NDArray[Any] = below - table[rows]
+    first, stop, _ = rows.indices(len(table) - size[0])
+    strips: NDArray[Any] = table[first + size[0] : stop + size[0]] - table[first:stop]
     sums: NDArray[Any] = strips[:, size[1] :] - strips[:, : -size[1]]
     return sums
 
 
-def energies(sums: NDArray[Any], squares: NDArray[Any], count: int) -> Matrix:
+def energies(
+    sums: NDArray[Any],
+    squares: NDArray[Any],
+    count: int,
+    dtype: type[np.floating[Any]],
+    space: Workspace,
+) -> NDArray[np.floating[Any]]:
     """Sum squares about the means: squares - sums^2 / count, of windows of so many values.
 
     Args:
         sums: (rows, columns) of the values.
         squares: Likewise, of their squares.
         count: Of the values in a window.
+        dtype: What the result is rounded to, float32 or float64; it is computed in float64.
+        space: Where they are computed.
 
     Returns:
-        (rows, columns) float64, 0 or a little less where all values are the same.
+        (rows, columns), 0 or a little less where all values are the same.
     """
     cv2 = opencv()
     if cv2 is None:
-        return np.asarray(squares - np.square(sums) / count)
-    energy = cv2.multiply(sums, sums, scale=-1 / count, dtype=cv2.CV_64F)
-    exact: Matrix = cv2.add(energy, squares, energy, dtype=cv2.CV_64F)
+        return np.asarray(squares - np.square(sums) / count, dtype)
+    means = space.array("energies", sums.shape, np.float64)
+    cv2.multiply(sums, sums, means, -1 / count, cv2.CV_64F)
+    depth = cv2.CV_32F if dtype == np.float32 else cv2.CV_64F
+    exact: NDArray[np.floating[Any]] = cv2.add(means, squares, dtype=depth)
     return exact
 
 
