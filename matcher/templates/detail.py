@@ -7,11 +7,12 @@ that merely have the same shading it does not.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter, map_coordinates
+from scipy.ndimage import gaussian_filter1d, map_coordinates
 
 from matcher.correlation.kernel import Pixels
 from matcher.templates.poses import Pose, Template, shrink
@@ -75,12 +76,18 @@ def _look(scene: Pixels, factor: int, pose: Pose, template: Template) -> Matrix:
 
 def _fine(planes: Matrix, weights: Matrix, sigma: float) -> NDArray[np.float64]:
     """Take away what a blur under weights leaves, and the mean of the rest: (C, h, w)."""
-    spread = (0.0, sigma, sigma)  # of rows and columns alone
+    down, across = (_blur(side, sigma) for side in weights.shape)
     if weights.min() == 1:
-        blurred = gaussian_filter(planes, spread)
+        blurred = down @ planes @ across.T
     else:
-        total = np.maximum(gaussian_filter(weights, sigma), 1e-12)
-        blurred = gaussian_filter(weights * planes, spread) / total
+        total = np.maximum(down @ weights @ across.T, 1e-12)
+        blurred = (down @ (weights * planes) @ across.T) / total
     fine = planes - blurred
     means = (weights * fine).sum((1, 2), keepdims=True) / max(weights.sum(), 1e-12)
     return np.asarray(fine - means)
+
+
+@functools.lru_cache(maxsize=16)
+def _blur(side: int, sigma: float) -> Matrix:
+    """Return the (side, side) matrix that blurs a line of pixels, reflected at its ends."""
+    return gaussian_filter1d(np.eye(side), sigma, axis=0)

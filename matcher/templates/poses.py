@@ -8,8 +8,9 @@ frame, p counts pixels from its centre; its place in the scene is centre + scale
 from __future__ import annotations
 
 import functools
+import importlib
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,7 @@ class Template:
     weights: Matrix
     centre: tuple[float, float]
     masked: bool
+    _smaller: dict[int, Template] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -86,19 +88,25 @@ class Template:
 
     def shrink(self, factor: int) -> Template:
         """Average squares of `factor` pixels; what is left over is cut off on all sides alike."""
+        if factor not in self._smaller:
+            self._smaller[factor] = self._shrink(factor)
+        return self._smaller[factor]
+
+    def _shrink(self, factor: int) -> Template:
         if factor == 1:
             return self
-        (h, w), planes = self.size, self.pixels.reshape(*self.size, -1)
+        (h, w), (x, y) = self.size, self.centre
         top, left = h % factor // 2, w % factor // 2
         window = slice(top, top + h // factor * factor), slice(left, left + w // factor * factor)
-        weights = shrink(self.weights[window], factor)
-        sums = shrink(planes[window] * self.weights[window][..., None], factor)
-        pixels = (sums / np.maximum(weights, 1e-12)[..., None]).reshape(
-            *weights.shape, *self.pixels.shape[2:]
-        )
-        x, y = self.centre
         centre = (x - left + 0.5) / factor - 0.5, (y - top + 0.5) / factor - 0.5
-        return Template(pixels, weights, centre, self.masked)
+        if not self.masked:
+            pixels = shrink(self.pixels[window], factor)
+            return Template(pixels, np.ones(pixels.shape[:2]), centre, False)
+        weights = shrink(self.weights[window], factor)
+        planes = self.pixels.reshape(h, w, -1)[window] * self.weights[window][..., None]
+        means = shrink(planes, factor) / np.maximum(weights, 1e-12)[..., None]
+        pixels = means.reshape(*weights.shape, *self.pixels.shape[2:])
+        return Template(pixels, weights, centre, True)
 
     def posed(self, angle_degrees: float, scale: float) -> Kernel:
         """Make the kernel of the turned and scaled template, of odd size about its centre.
@@ -163,6 +171,22 @@ def shrink(pixels: Pixels, factor: int) -> Pixels:
             result += sums[:, column::factor]
     result /= factor * factor
     return result
+
+
+def shrink_bytes(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
+    """Average squares of pixels like `shrink`, and round to bytes at every halving; needs OpenCV.
+
+    Args:
+        pixels: (H, W) or (H, W, C).
+        factor: Side of a square; a power of 2.
+    """
+    cv2 = importlib.import_module("cv2")
+    while factor > 1:
+        height, width = pixels.shape[0] // 2, pixels.shape[1] // 2
+        whole = pixels[: 2 * height, : 2 * width]
+        pixels = cv2.resize(whole, (width, height), interpolation=cv2.INTER_AREA)
+        factor //= 2
+    return pixels
 
 
 @dataclass(frozen=True, eq=False)
