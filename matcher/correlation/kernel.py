@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -9,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from matcher.correlation.fourier import transform
 from matcher.types import Matrix
 
 Pixels: TypeAlias = NDArray[Any]  # (H, W) or (H, W, C), any real dtype and range
@@ -34,6 +36,16 @@ class Kernel:
     def size(self) -> tuple[int, int]:
         """Height and width in pixels."""
         return self.pattern.shape[1], self.pattern.shape[2]
+
+    @functools.cached_property
+    def peak(self) -> float:
+        """Largest magnitude of the spectrum of a channel."""
+        return float(np.abs(transform(self.pattern, self.size)).max())
+
+    @functools.cached_property
+    def reach(self) -> float:
+        """Sum of magnitudes of the pattern, which no magnitude of its spectrum exceeds."""
+        return float(np.abs(self.pattern).sum())
 
 
 def make_kernel(template: Pixels, mask: NDArray[np.generic] | None = None) -> Kernel:

@@ -25,7 +25,6 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from matcher.correlation.fourier import transform
 from matcher.correlation.kernel import Kernel, Pixels, channels_first, make_kernel
 from matcher.correlation.masked import Powers, masked_scores, powers_of
 from matcher.correlation.sums import exact_products, sliding_products
@@ -127,7 +126,6 @@ class Scene:
         """Make the task that scores a tile for a template whose pixels count alike."""
         kept = self._kept_norms(plan)
         pattern = kernel.pattern.astype(np.float32)
-        peak = float(np.abs(transform(pattern, kernel.size)).max())
 
         def score(index: int) -> None:
             inputs, target = plan.inputs(index), scores[plan.outputs(index)]
@@ -143,8 +141,8 @@ class Scene:
                 own = target.flags.c_contiguous
                 out = target if own else space.array("products", target.shape, np.float32)
                 products = _products(sliding_products, deviations, pattern, out)
-                least = _least_norm(peak * _power(deviations))
-                rough = _normalise(products, norms, target, least, self.whole)
+                coarse = Coarse(kernel, deviations, self.whole)
+                rough = _normalise(products, norms, target, coarse)
                 if rough is not None:
                     exact = self._exact_deviations(_pixels_of(rough, inputs, kernel.size))
                     products = _products(exact_products, exact, kernel.pattern)
@@ -203,8 +201,7 @@ def _normalise(
     products: NDArray[np.floating[Any]],
     norms: WindowNorms | Floats,
     scores: Floats,
-    least: float = 0.0,
-    whole: bool = True,
+    coarse: Coarse | None = None,
 ) -> tuple[slice, slice] | None:
     """Divide, and cut off what rounding puts beyond 1; some rows at once, which stay in the cache.
 
@@ -212,11 +209,10 @@ def _normalise(
         products: (rows, columns) sums of products.
         norms: Of the windows.
         scores: Result; may be `products` itself.
-        least: Norm below which a window is too flat for float32 products.
-        whole: False if windows that seem flat may only have lost their contrast to float32.
+        coarse: Tells for which windows the products are too coarse; None for none.
 
     Returns:
-        Rows and columns of the windows for which float32 is too coarse; None where it never is.
+        Rows and columns of those windows; None where there are none.
     """
     rough: list[tuple[int, int, int, int]] = []
     for first in range(0, len(scores), ROWS):
@@ -224,10 +220,9 @@ def _normalise(
         some = norms[rows]
         np.divide(products[rows], some, out=scores[rows], casting="same_kind")
         np.clip(scores[rows], -1, 1, out=scores[rows])
-        if some.min() < least or (not whole and some.max() == np.inf):
-            coarse = some < least
-            coarse |= np.isinf(some) & (not whole)
-            inner, columns = (np.flatnonzero(coarse.any(axis)) for axis in (1, 0))
+        where = None if coarse is None else coarse.windows(some)
+        if where is not None:
+            inner, columns = (np.flatnonzero(where.any(axis)) for axis in (1, 0))
             rough.append((first + inner[0], first + inner[-1] + 1, columns[0], columns[-1] + 1))
     if not rough:
         return None
@@ -235,18 +230,36 @@ def _normalise(
     return slice(min(tops), max(bottoms)), slice(min(lefts), max(rights))
 
 
-def _power(deviations: Floats) -> float:
-    """Compute the root mean square of (C, H, W) deviations, summed over the channels."""
-    return math.sqrt(float(np.vdot(deviations, deviations)) / deviations[0].size)
-
-
-def _least_norm(power: float) -> float:
-    """Tell how small a window's norm may be for float32 products.
+class Coarse:
+    """Tells for which windows of a tile float32 products are too coarse.
 
     Their rounding spreads evenly over a tile: its root mean square is about the precision times
     theirs, which is at most the peak of the pattern's spectrum times the power of the tile.
     """
-    return _ROUNDING / _TOLERANCE * power if _RANGE[0] < power < _RANGE[1] else np.inf
+
+    def __init__(self, kernel: Kernel, deviations: Floats, whole: bool) -> None:
+        """Measure the power of a tile's (C, H, W) deviations.
+
+        Windows that seem flat are so if pixels are `whole` numbers; else float32 may have lost
+        their contrast.
+        """
+        self._kernel, self._whole = kernel, whole
+        self._power = math.sqrt(float(np.vdot(deviations, deviations)) / deviations[0].size)
+
+    def windows(self, norms: Floats) -> NDArray[np.bool_] | None:
+        """Return where windows of these norms have no score of the wanted precision."""
+        certain = self._least(self._kernel.reach)  # no peak of a spectrum is larger
+        if norms.min() >= certain and (self._whole or norms.max() < np.inf):
+            return None
+        rough = norms < self._least(self._kernel.peak)
+        if not self._whole:
+            rough |= np.isinf(norms)
+        return rough if rough.any() else None
+
+    def _least(self, peak: float) -> float:
+        """Tell how small a norm may be."""
+        power = peak * self._power
+        return _ROUNDING / _TOLERANCE * power if _RANGE[0] < power < _RANGE[1] else np.inf
 
 
 def _pixels_of(

@@ -187,12 +187,12 @@ def _search_one(
     mode: Literal["exhaustive", "pyramid"] = (
         "exhaustive" if options.mode == "exhaustive" else "pyramid"
     )
-    survey = make_survey(template, pyramid, options.ranges, mode)
+    survey = make_survey(template, pyramid, options.ranges, mode, options.threshold - _ROUNDING)
     if survey is None:
         (h, w), (height, width) = template.size, pyramid.size
         reason = f"a template of {h} x {w} pixels does not fit a scene of {height} x {width}"
         return [], TemplateReport("too large", reason)
-    settler = Settler(template, pyramid, options.ranges, survey.factor)
+    settler = Settler(template, pyramid, options.ranges, survey)
     detail = Detail(template, pyramid)
     found, rejected = _settle(survey, settler, detail, template.size, options)
     if not found:
@@ -222,7 +222,8 @@ def _settle(
             complete and candidate.score + survey.doubt <= min(abs(f.score) for f in found)
         ):
             break
-        if any(overlap(f.pose, candidate.pose, size) > options.overlap for f in found):
+        final = survey.factor == 1 or not options.ranges.still  # a better one comes no more
+        if final and any(overlap(f.pose, candidate.pose, size) > options.overlap for f in found):
             continue
         one = settler(candidate.pose, options.threshold)
         worth = abs(one.score) if options.contrast == "either" else one.score

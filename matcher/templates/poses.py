@@ -174,18 +174,19 @@ def shrink(pixels: Pixels, factor: int) -> Pixels:
 
 
 def shrink_bytes(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
-    """Average squares of pixels like `shrink`, and round to bytes at every halving; needs OpenCV.
+    """Average squares of pixels like `shrink`, but round to bytes, at every halving; needs OpenCV.
 
     Args:
         pixels: (H, W) or (H, W, C).
-        factor: Side of a square; a power of 2.
+        factor: Side of a square.
     """
     cv2 = importlib.import_module("cv2")
     while factor > 1:
-        height, width = pixels.shape[0] // 2, pixels.shape[1] // 2
-        whole = pixels[: 2 * height, : 2 * width]
+        side = 2 if factor % 2 == 0 else factor  # halving is what OpenCV does fastest
+        height, width = pixels.shape[0] // side, pixels.shape[1] // side
+        whole = pixels[: side * height, : side * width]
         pixels = cv2.resize(whole, (width, height), interpolation=cv2.INTER_AREA)
-        factor //= 2
+        factor //= side
     return pixels
 
 

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from scipy.interpolate import make_interp_spline
 
 from matcher.correlation import Scene
-from matcher.correlation.kernel import Kernel, Pixels
 from matcher.templates.poses import Aligner, Pose, Template
-from matcher.templates.survey import Pyramid, Ranges
+from matcher.templates.survey import Pyramid, Ranges, Survey
 from matcher.types import Floats, Matrix
 
+_CLIMBS = 4  # steps of a small level's pixel that a peak may lie beside that of the level
 _REACH = 3  # pixels around a peak that its interpolation uses
 _FINE = 10  # places a pixel that the interpolated peak is first looked for at
 _HOPELESS = 0.7  # share of the least score that a fit on a small level must reach
@@ -41,34 +41,51 @@ class Settled:
 class Settler:
     """Settles candidates of one template, found on a level that is smaller by a factor."""
 
-    def __init__(self, template: Template, pyramid: Pyramid, ranges: Ranges, factor: int) -> None:
+    def __init__(self, template: Template, pyramid: Pyramid, ranges: Ranges, survey: Survey) -> None:
         """Prepare what all candidates share."""
-        self._pyramid, self._ranges, self._factor = pyramid, ranges, factor
+        self._pyramid, self._ranges, self._survey = pyramid, ranges, survey
         self._kernel = template.kernel
         self._centre = template.centre
-        if not ranges.still:
-            factors = [f for f in (4, 2, 1) if f <= factor]
-            self._aligners = {f: Aligner(template.shrink(f), ranges.freedom) for f in factors}
+        self._aligners: dict[int, Aligner] = {}
+        factor = 0 if ranges.still else survey.factor
+        while factor:  # 4, 2, 1
+            self._aligners[factor] = Aligner(template.shrink(factor), ranges.freedom)
+            factor //= 2
 
     def __call__(self, pose: Pose, least: float) -> Settled:
         """Settle one candidate, or give up where a small level leaves no hope for a least score."""
         return self._settle_still(pose) if self._ranges.still else self._settle_free(pose, least)
 
     def _settle_still(self, pose: Pose) -> Settled:
-        """Score the whole pixels around the candidate, and interpolate about the best."""
-        slack = 0 if self._factor == 1 else self._factor
-        corner = round(pose.y - self._centre[1]), round(pose.x - self._centre[0])
-        scores, top, left = _scores_around(
-            self._pyramid.level(1), self._kernel, corner, slack + _REACH
-        )
-        worth = np.abs(scores) if self._ranges.either else scores
-        low = max(corner[0] - slack - top, 0), max(corner[1] - slack - left, 0)
-        inner = worth[low[0] : corner[0] + slack - top + 1, low[1] : corner[1] + slack - left + 1]
-        row, column = divmod(int(np.argmax(inner)), inner.shape[1])
-        peak = row + low[0], column + low[1]
+        """Climb from whole pixel to whole pixel, and interpolate about the best."""
+        row, column = round(pose.y - self._centre[1]), round(pose.x - self._centre[0])
+        slack = 0 if self._survey.factor == 1 else self._survey.factor
+        for _ in range(_CLIMBS):
+            start = row, column
+            scores, top, left = self._scores_around(start, slack + _REACH)
+            worth = np.abs(scores) if self._ranges.either else scores
+            low, first = max(row - slack - top, 0), max(column - slack - left, 0)
+            inner = worth[low : row + slack - top + 1, first : column + slack - left + 1]
+            best = divmod(int(np.argmax(inner)), inner.shape[1])
+            row, column = top + low + best[0], left + first + best[1]
+            if max(abs(row - start[0]), abs(column - start[1])) < slack or not slack:
+                break
+        peak = row - top, column - left
         (dy, dx), (fine_y, fine_x) = peak_offset(worth, peak)
-        x, y = left + peak[1] + dx + self._centre[0], top + peak[0] + dy + self._centre[1]
-        return Settled(Pose(x, y), float(scores[peak]), (fine_x, fine_y))
+        place = Pose(column + dx + self._centre[0], row + dy + self._centre[1])
+        return Settled(place, float(scores[peak]), (fine_x, fine_y))
+
+    def _scores_around(
+        self, corner: tuple[int, int], reach: int
+    ) -> tuple[Floats, int, int]:
+        """Score the windows up to `reach` pixels around one; also return the first row and column."""
+        top, left = (max(0, c - reach) for c in corner)
+        if self._survey.exact is not None:
+            around = slice(top, corner[0] + reach + 1), slice(left, corner[1] + reach + 1)
+            return self._survey.exact[around], top, left
+        (h, w), scene = self._kernel.size, self._pyramid.level(1)
+        crop = scene[top : corner[0] + h + reach, left : corner[1] + w + reach]
+        return Scene(crop).score_map(self._kernel), top, left
 
     def _settle_free(self, pose: Pose, least: float) -> Settled:
         """Fit the pose on ever larger levels."""
@@ -108,16 +125,6 @@ def peak_offset(
     dy = _vertex(surface[:, x], y) if fine[0] else 0.0
     dx = _vertex(surface[y], x) if fine[1] else 0.0
     return (dy, dx), fine
-
-
-def _scores_around(
-    scene: Pixels, kernel: Kernel, corner: tuple[int, int], reach: int
-) -> tuple[Floats, int, int]:
-    """Score the windows up to `reach` pixels around one; also return the first row and column."""
-    low = [max(0, c - reach) for c in corner]
-    high = [c + size + reach for c, size in zip(corner, kernel.size, strict=True)]
-    crop = scene[low[0] : high[0], low[1] : high[1]]
-    return Scene(crop).score_map(kernel), low[0], low[1]
 
 
 def _curved(line: NDArray[np.float64], place: int) -> bool:

@@ -18,8 +18,10 @@ from matcher.templates.poses import Freedom, Pose, Template, shrink, shrink_byte
 from matcher.types import Floats
 
 _STRIDE = 1.4  # pixels of the level that a corner moves from one pose to the next
-_LEAST_SIDE = 16  # pixels of a template's shorter side on the level that is searched
+_LEAST_SIDE = 10  # pixels of a template's shorter side on the level that is searched
+_LEAST_TURNED = 16  # the same for templates that may turn or grow, of which a level shows more lookalikes
 _LEAST_PHASE = 0.4  # score that a template must keep when the level's grid is half a pixel off
+_WINDOWS = 40_000  # that are scored in the time in which one peak of a small level is settled
 _LEAST_CONTRAST = 4.0  # standard deviation of a template in bytes that rounding to bytes leaves alone
 
 
@@ -130,6 +132,7 @@ class Survey:
         origin: (x, y) of the first score in pixels of the level.
         factor: How many times smaller the level is than the scene.
         loss: Share of its score that a template may lose on the level.
+        exact: (rows, columns) NCC of the template as it is at every pixel of the scene; else None.
     """
 
     scores: Floats
@@ -138,15 +141,20 @@ class Survey:
     origin: tuple[float, float]
     factor: int
     loss: float
+    exact: Floats | None = None
 
     @property
     def doubt(self) -> float:
         """Tell how much better than on the level a settled score may be."""
         return self.loss
 
+    def peaks(self, threshold: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return rows and columns of peaks whose final score may reach the threshold, best first."""
+        return peaks(self.scores, threshold * (1 - self.loss))
+
     def candidates(self, threshold: float) -> Iterator[Candidate]:
         """Yield peaks whose final score may reach the threshold, best first, ties in reading order."""
-        rows, columns = peaks(self.scores, threshold * (1 - self.loss))
+        rows, columns = self.peaks(threshold)
         if not len(rows):  # one for the report
             rows, columns = np.divmod([np.argmax(self.scores)], self.scores.shape[1])
         for row, column in zip(rows, columns, strict=True):
@@ -170,18 +178,26 @@ class Survey:
 
 
 def make_survey(
-    template: Template, pyramid: Pyramid, ranges: Ranges, mode: Literal["exhaustive", "pyramid"]
+    template: Template,
+    pyramid: Pyramid,
+    ranges: Ranges,
+    mode: Literal["exhaustive", "pyramid"],
+    threshold: float,
 ) -> Survey | None:
-    """Score all poses of a template on the level that suits it; None where none fits the scene."""
-    factor, phase = (1, 1.0) if mode == "exhaustive" else choose_factor(template)
-    small = template.shrink(factor)
+    """Score all poses of a template on the level that suits it; None where none fits the scene.
+
+    Where a small level leaves more peaks than are worth following, every pixel is scored instead.
+    """
+    factor, phase = (1, 1.0) if mode == "exhaustive" else choose_factor(template, ranges)
     if ranges.still:
-        if any(t * factor > s for t, s in zip(small.size, pyramid.size, strict=True)):
+        if any(t > s for t, s in zip(template.size, pyramid.size, strict=True)):
             return None
-        scores = _scores_still(small, pyramid, factor)
-        scores = np.abs(scores) if ranges.either else scores
-        loss = 0.0 if factor == 1 else 1 - 0.8 * phase
-        return Survey(scores, None, [(0.0, 1.0)], small.centre, factor, loss)
+        survey = _survey_still(template, pyramid, ranges, factor, 1 - 0.8 * phase)
+        crowded = len(survey.peaks(threshold)[0]) > 1 + math.prod(pyramid.size) / _WINDOWS
+        if factor > 1 and crowded:
+            survey = _survey_still(template, pyramid, ranges, 1, 0.0)
+        return survey
+    small = template.shrink(factor)
     scene, poses = pyramid.scene(factor), ranges.poses(small.size)
     scores = np.full(scene.size, -2, np.float32)
     chosen = np.zeros(scene.size, np.int32)
@@ -194,18 +210,28 @@ def make_survey(
     return Survey(scores, chosen, poses, (0.0, 0.0), factor, 1 - 0.6 * phase)
 
 
-def _scores_still(small: Template, pyramid: Pyramid, factor: int) -> Floats:
-    """Score a template on a level as it is: exactly on the scene itself, which nothing scores again.
+def _survey_still(
+    template: Template, pyramid: Pyramid, ranges: Ranges, factor: int, loss: float
+) -> Survey:
+    """Score a template as it is: exactly on the scene itself, which nothing scores again.
 
     On a small level of bytes OpenCV's own score does: it errs by less than 0.01 there, its peaks
     are scored again, and it is the fastest.
     """
-    cv2, level = opencv(), pyramid.bytes(factor) if factor > 1 and not small.masked else None
-    if cv2 is None or level is None or small.pixels.std((0, 1)).max() < _LEAST_CONTRAST:
-        return pyramid.scene(factor).score_map(small.kernel)
-    template = np.rint(small.pixels).astype(np.uint8)
-    scores: Floats = cv2.matchTemplate(level, template, cv2.TM_CCOEFF_NORMED)
-    return scores
+    if factor == 1:
+        exact = pyramid.scene(1).score_map(template.kernel)
+        scores = np.abs(exact) if ranges.either else exact
+        return Survey(scores, None, [(0.0, 1.0)], template.centre, 1, 0.0, exact)
+    small, cv2, level = template.shrink(factor), opencv(), None
+    if cv2 is not None and not small.masked and small.pixels.std((0, 1)).max() >= _LEAST_CONTRAST:
+        level = pyramid.bytes(factor)
+    if level is None:
+        scores = pyramid.scene(factor).score_map(small.kernel)
+    else:
+        rounded = np.rint(small.pixels).astype(np.uint8)
+        scores = cv2.matchTemplate(level, rounded, cv2.TM_CCOEFF_NORMED)
+    scores = np.abs(scores) if ranges.either else scores
+    return Survey(scores, None, [(0.0, 1.0)], small.centre, factor, loss)
 
 
 def _keep_best(
@@ -220,15 +246,16 @@ def _keep_best(
     np.copyto(chosen[place], number, where=better)
 
 
-def choose_factor(template: Template) -> tuple[int, float]:
+def choose_factor(template: Template, ranges: Ranges) -> tuple[int, float]:
     """Choose how much smaller a level shows the template well enough.
 
     Returns:
         The factor, and the score that the template keeps there when it lies half a pixel of the
         level off the grid, both ways: fine texture is lost on a small level.
     """
-    for factor in (4, 2):
-        if min(template.size) < factor * _LEAST_SIDE:
+    least = _LEAST_SIDE if ranges.still else _LEAST_TURNED
+    for factor in (4, 3, 2):
+        if min(template.size) < factor * least:
             continue
         phase = _phase_score(template, factor)
         if phase >= _LEAST_PHASE:
