@@ -11,7 +11,7 @@ from typing import cast
 
 _MOST = 544, 2048  # rows and columns of scores of a tile, or twice the template's if that is more
 ROWS = 128  # of a tile that are worked on at once: fewer would wait for one another, more for memory
-_WORTH = 1 << 18  # scores for which a second thread is worth its start
+_WORTH = 200_000  # scores for which a second thread is worth its start
 
 
 @dataclass(frozen=True)

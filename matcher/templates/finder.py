@@ -216,7 +216,7 @@ def _settle(
     """
     found: list[Settled] = []
     rejected = 0.0
-    for tried, candidate in enumerate(survey.candidates(options.threshold - _ROUNDING)):
+    for tried, candidate in enumerate(survey.candidates()):
         complete = len(found) >= options.max_hits
         if tried >= _TRIES * (10 + options.max_hits) or (
             complete and candidate.score + survey.doubt <= min(abs(f.score) for f in found)

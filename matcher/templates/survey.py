@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matcher import images
-from matcher.correlation import Scene
+from matcher.correlation import Scene, quick_score_map
 from matcher.correlation.kernel import Pixels, make_kernel
 from matcher.correlation.sums import opencv
 from matcher.templates.poses import Freedom, Pose, Template, shrink, shrink_bytes
@@ -132,6 +133,7 @@ class Survey:
         origin: (x, y) of the first score in pixels of the level.
         factor: How many times smaller the level is than the scene.
         loss: Share of its score that a template may lose on the level.
+        threshold: Least final score that is looked for.
         exact: (rows, columns) NCC of the template as it is at every pixel of the scene; else None.
     """
 
@@ -141,6 +143,7 @@ class Survey:
     origin: tuple[float, float]
     factor: int
     loss: float
+    threshold: float
     exact: Floats | None = None
 
     @property
@@ -148,13 +151,14 @@ class Survey:
         """Tell how much better than on the level a settled score may be."""
         return self.loss
 
-    def peaks(self, threshold: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return rows and columns of peaks whose final score may reach the threshold, best first."""
-        return peaks(self.scores, threshold * (1 - self.loss))
+    @functools.cached_property
+    def peaks(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Rows and columns of peaks whose final score may reach the threshold, best first."""
+        return peaks(self.scores, self.threshold * (1 - self.loss))
 
-    def candidates(self, threshold: float) -> Iterator[Candidate]:
-        """Yield peaks whose final score may reach the threshold, best first, ties in reading order."""
-        rows, columns = self.peaks(threshold)
+    def candidates(self) -> Iterator[Candidate]:
+        """Yield the peaks, best first, ties in reading order; the best score where there are none."""
+        rows, columns = self.peaks
         if not len(rows):  # one for the report
             rows, columns = np.divmod([np.argmax(self.scores)], self.scores.shape[1])
         for row, column in zip(rows, columns, strict=True):
@@ -192,10 +196,10 @@ def make_survey(
     if ranges.still:
         if any(t > s for t, s in zip(template.size, pyramid.size, strict=True)):
             return None
-        survey = _survey_still(template, pyramid, ranges, factor, 1 - 0.8 * phase)
-        crowded = len(survey.peaks(threshold)[0]) > 1 + math.prod(pyramid.size) / _WINDOWS
+        survey = _survey_still(template, pyramid, ranges, factor, phase, threshold)
+        crowded = len(survey.peaks[0]) > 1 + math.prod(pyramid.size) / _WINDOWS
         if factor > 1 and crowded:
-            survey = _survey_still(template, pyramid, ranges, 1, 0.0)
+            survey = _survey_still(template, pyramid, ranges, 1, 1.0, threshold)
         return survey
     small = template.shrink(factor)
     scene, poses = pyramid.scene(factor), ranges.poses(small.size)
@@ -207,11 +211,16 @@ def make_survey(
             _keep_best(scores, chosen, scene.score_map(kernel), number, ranges.either)
     if scores.max() < -1:
         return None
-    return Survey(scores, chosen, poses, (0.0, 0.0), factor, 1 - 0.6 * phase)
+    return Survey(scores, chosen, poses, (0.0, 0.0), factor, 1 - 0.6 * phase, threshold)
 
 
 def _survey_still(
-    template: Template, pyramid: Pyramid, ranges: Ranges, factor: int, loss: float
+    template: Template,
+    pyramid: Pyramid,
+    ranges: Ranges,
+    factor: int,
+    phase: float,
+    threshold: float,
 ) -> Survey:
     """Score a template as it is: exactly on the scene itself, which nothing scores again.
 
@@ -221,17 +230,17 @@ def _survey_still(
     if factor == 1:
         exact = pyramid.scene(1).score_map(template.kernel)
         scores = np.abs(exact) if ranges.either else exact
-        return Survey(scores, None, [(0.0, 1.0)], template.centre, 1, 0.0, exact)
-    small, cv2, level = template.shrink(factor), opencv(), None
-    if cv2 is not None and not small.masked and small.pixels.std((0, 1)).max() >= _LEAST_CONTRAST:
+        return Survey(scores, None, [(0.0, 1.0)], template.centre, 1, 0.0, threshold, exact)
+    small, level = template.shrink(factor), None
+    if opencv() and not small.masked and small.pixels.std((0, 1)).max() >= _LEAST_CONTRAST:
         level = pyramid.bytes(factor)
     if level is None:
         scores = pyramid.scene(factor).score_map(small.kernel)
     else:
-        rounded = np.rint(small.pixels).astype(np.uint8)
-        scores = cv2.matchTemplate(level, rounded, cv2.TM_CCOEFF_NORMED)
+        scores = quick_score_map(np.rint(small.pixels).astype(np.uint8), level)
     scores = np.abs(scores) if ranges.either else scores
-    return Survey(scores, None, [(0.0, 1.0)], small.centre, factor, loss)
+    loss = 1 - 0.8 * phase
+    return Survey(scores, None, [(0.0, 1.0)], small.centre, factor, loss, threshold)
 
 
 def _keep_best(
