@@ -132,7 +132,7 @@ def pyramid(scenes: int = 100) -> None:
         generator = np.random.default_rng(side)
         base = texture(1080, 1920, side)
         cases = [
-            (generator.integers(0, 1000, 2), *generator.integers(0, (1080 - side, 1920 - side)))
+            (generator.integers(0, 1000, 2), generator.integers(0, (1080 - side, 1920 - side)))
             for _ in range(scenes)
         ]
         agree, medians = 0, []
@@ -158,16 +158,16 @@ def pyramid(scenes: int = 100) -> None:
         )
 
 
-def _cut(base: Picture, shift: Picture, y: int, x: int, side: int) -> tuple[Picture, Picture]:
+def _cut(base: Picture, shift: Picture, corner: Picture, side: int) -> tuple[Picture, Picture]:
     """Return a template and its scene."""
-    scene = np.roll(base, shift, (0, 1))
+    scene, (y, x) = np.roll(base, shift, (0, 1)), corner
     return scene[y : y + side, x : x + side].copy(), scene
 
 
 def _best_place(part: Picture, scene: Picture) -> tuple[float, float]:
     """Find the first pixel of the best window with OpenCV."""
-    _, _, _, best = cv2.minMaxLoc(opencv(part, scene))
-    return best
+    _, _, _, (x, y) = cv2.minMaxLoc(opencv(part, scene))
+    return x, y
 
 
 def _pyramid_place(part: Picture, scene: Picture) -> tuple[float, float]:
@@ -208,18 +208,23 @@ def stages() -> None:
     for side in (32, 64, 128, 256):
         kernel = make_kernel(pixels[300 : 300 + side, 500 : 500 + side])
         plan = make_plan(pixels.shape, kernel.size)
-        tile = pixels[plan.inputs(0)].astype(np.float32) - 128
+        tile = pixels[plan.inputs(0)]
+        deviations = tile.astype(np.float32) - 128
         pattern = kernel.pattern[0].astype(np.float32)
         names = ["norms", "products", "whole"]
         times = milliseconds(
-            lambda t=tile, k=kernel: WindowNorms(t[None], k.size, Workspace())[:],
-            partial(sliding_products, tile, pattern),
+            partial(_norms, tile, kernel.size),
+            partial(sliding_products, deviations, pattern),
             partial(lambda k: Scene(pixels).score_map(k), kernel),
         )
         print(
             f"stages, {side:3} px, {plan.count} tiles of {tile.shape}, one of them: "
             + ", ".join(f"{n} {t:.1f} ms" for n, t in zip(names, times, strict=True))
         )
+
+
+def _norms(tile: Picture, size: tuple[int, int]) -> Picture:
+    return WindowNorms(tile[None], size, Workspace())[:]
 
 
 def main() -> None:

@@ -13,7 +13,8 @@ import pytest
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
-from matcher.correlation import Scene, score_map, sums, tiles
+from matcher.correlation import Scene, quick_score_map, score_map, sums, tiles
+from matcher.correlation import scene as scenes
 from matcher.correlation.kernel import make_kernel
 from matcher.correlation.tiles import make_plan
 from matcher.correlation.window_norms import WindowNorms
@@ -282,6 +283,91 @@ def test_bits_score_like_numbers(texture):  # NCC-18
     for first, second in itertools.product([np.bool_, np.uint8, np.float32], repeat=2):
         scores = score_map(bits[20:36, 30:46].astype(first), bits.astype(second))
         np.testing.assert_allclose(scores, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.int32, np.float32, np.float64])
+def test_bytes_score_alike_however_they_are_stored(texture, kind):  # NCC-18
+    scene = texture(90, 120)
+
+    scores = score_map(scene[20:36, 30:46], scene.astype(kind))
+
+    np.testing.assert_array_equal(scores, score_map(scene[20:36, 30:46], scene))
+
+
+def test_one_pixel_that_is_no_byte_counts(texture):
+    scene = texture(90, 120).astype(np.float32)
+    for value in (300.0, -1.0, 100.5):
+        scene[45, 61] = value  # off the pixels that are looked at first
+        template = scene[40:52, 55:70]
+
+        np.testing.assert_allclose(
+            score_map(template, scene), direct_scores(template, scene), atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("channels", [(), (3,)])
+def test_quick_scores_are_near_the_exact_ones(texture, sums_by, channels):
+    scene = texture(700, 80 * (channels or (1,))[0]).reshape(700, 80, *channels)
+    template = scene[300:320, 30:54] // 2 + 20
+
+    quick = quick_score_map(template, scene)
+
+    assert quick.shape == (681, 57)
+    np.testing.assert_allclose(quick, score_map(template, scene), atol=1e-3)
+
+
+def test_quick_scores_of_flat_windows_are_zero(texture):
+    scene = np.full((60, 60), 200, np.uint8)
+    scene[20:36, 20:36] = texture(16, 16)
+
+    quick = quick_score_map(texture(16, 16), scene)
+
+    assert quick[20, 20] == pytest.approx(1, abs=1e-4)
+    assert quick[:4].max() == quick[:4].min() == 0
+
+
+def test_norms_are_kept_from_the_second_template_of_a_size_on(texture, monkeypatch):  # NCC-19
+    made = []
+
+    class Counted(WindowNorms):
+        def __init__(self, *given):
+            made.append(self)
+            super().__init__(*given)
+
+    monkeypatch.setattr(scenes, "WindowNorms", Counted)
+    pixels = texture(100, 100)
+    scene = Scene(pixels)
+
+    counts = []
+    for corner in range(4):
+        scene.score_map(make_kernel(pixels[corner : corner + 20, :20]))
+        counts.append(len(made))
+
+    assert counts == [1, 2, 2, 2]
+
+
+def test_memory_of_a_workspace_is_used_again():
+    space = Workspace()
+
+    first = space.array("sums", (4, 5), np.float64)
+    other = space.array("squares", (4, 5), np.float64)
+    again = space.array("sums", (3, 2), np.int32)
+
+    assert np.shares_memory(first, again) and not np.shares_memory(first, other)
+    assert (again.shape, again.dtype) == ((3, 2), np.int32)
+    assert space.size == 2 * 4 * 5 * 8
+    assert space.array("sums", (9, 9), np.float64).shape == (9, 9)
+    assert space.size == (4 * 5 + 9 * 9) * 8
+
+
+def test_a_workspace_is_lent_to_one_at_a_time():
+    with workspace() as outer, workspace() as inner:
+        assert outer is not inner
+    with workspace() as one:
+        assert one in (outer, inner)
+        one.array("sums", (64 << 20,), np.uint8)  # more than is kept
+    with workspace() as two, workspace() as three:
+        assert one not in (two, three)
 
 
 def test_many_templates_share_a_scene(texture):  # NCC-19

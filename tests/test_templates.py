@@ -52,6 +52,47 @@ def test_exact_copy_is_found_at_its_centre(texture, mode):
     )
 
 
+PHOTOGRAPHS = ["facade_0", "park_0", "sand_0", "viewpoint_1", "repetition_0"]
+
+
+@pytest.mark.parametrize("name", PHOTOGRAPHS)
+def test_pyramid_search_finds_what_exhaustive_search_finds(name):
+    scene = matcher.images.values(f"data/images/{name}.jpg")[..., 1]
+    generator = np.random.default_rng(len(name))
+    for side in (32, 48, 64, 96):
+        y, x = (generator.integers(0, length - side) for length in scene.shape)
+        part = scene[y : y + side, x : x + side] * 0.8 + generator.normal(0, 5, (side, side))
+        for template in (part, np.clip(part, 0, 255).astype(np.uint8)):
+            exact = find(template, scene, mode="exhaustive", max_hits=1)
+
+            found = find(template, scene, mode="pyramid", max_hits=1)
+
+            assert [place(hit) for hit in found] == [
+                pytest.approx(place(hit), abs=0.01) for hit in exact
+            ]
+
+
+def test_levels_that_leave_many_peaks_are_not_followed(texture):
+    scene = np.tile(texture(64, 64), (8, 8))
+    part = scene[70:134, 80:144]
+
+    crowded, lonely = search(part, scene), search(texture(64, 64), texture(512, 512))
+
+    assert len(crowded.hits) == 49 and crowded.reports[0].factor == 1
+    assert lonely.reports[0].factor == 4
+
+
+@pytest.mark.parametrize(("own", "theirs"), [(1.0, 0.04), (0.04, 1.0), (0.04, 0.04)])
+def test_contrast_of_a_few_grey_levels_is_enough(texture, own, theirs):
+    picture = texture(300, 400, sigma=3)
+    template = np.rint(100 + own * (picture[100:180, 200:280] - 100.0)).astype(np.uint8)
+    scene = np.rint(100 + theirs * (picture - 100.0)).astype(np.uint8)
+
+    (hit,) = find(template, scene, mode="pyramid", max_hits=1, detail=-1)
+
+    assert place(hit) == pytest.approx((239.5, 139.5), abs=0.1)
+
+
 def test_threshold_of_one_accepts_exact_copies():  # NCC-10
     for seed in range(20):
         scene = np.random.default_rng(seed).integers(0, 256, (120, 160)).astype(np.uint8)

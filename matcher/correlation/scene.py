@@ -27,6 +27,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from matcher.correlation.kernel import Kernel, Pixels, channels_first, make_kernel
 from matcher.correlation.masked import Powers, masked_scores, powers_of
+from matcher.correlation.precision import Precision
 from matcher.correlation.sums import exact_products, sliding_products
 from matcher.correlation.tiles import ROWS, Plan, in_threads, make_plan
 from matcher.correlation.window_norms import WindowNorms
@@ -36,9 +37,6 @@ from matcher.types import Floats
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
-_TOLERANCE = 1e-5  # largest error of a score that float32 products may cause
-_ROUNDING = 4 * 2.0**-23  # their error over their root mean square, see tests
-_RANGE = 1e-15, 1e15  # deviations whose float32 products stay far from the ends of its range
 _KEPT = 8  # most tiles of a scene whose transforms are kept for the next masked template
 
 
@@ -62,8 +60,8 @@ def score_map(template: Pixels, scene: Pixels, mask: NDArray[np.generic] | None 
 class Scene:
     """A scene that is made ready once, for many templates.
 
-    Templates of one size share the norms of its windows, masked ones its transforms; both are kept
-    for the last two sizes.
+    Templates of one size share the norms of its windows, from the second of them on, and masked
+    ones its transforms; both are kept for the last two sizes.
     """
 
     def __init__(self, pixels: Pixels) -> None:
@@ -75,7 +73,7 @@ class Scene:
         if self.valid is not None:
             values = np.where(self.valid, values, values.dtype.type(self.centre))
         self.values = values  # (C, H, W)
-        self._norms = Recent[Plan, list[WindowNorms | Floats | None]](2)
+        self._norms = Recent[Plan, list[Floats | None]](2)
         self._spectra = Recent[Plan, list[Powers | None]](2)
 
     @property
@@ -131,7 +129,7 @@ class Scene:
             inputs, target = plan.inputs(index), scores[plan.outputs(index)]
             with workspace() as space:
                 deviations = self._deviations(inputs, space)
-                norms = kept[index] if kept else None
+                norms: WindowNorms | Floats | None = kept[index] if kept else None
                 if norms is None:
                     small = self.values.dtype == np.uint8
                     pixels = self.values[(slice(None), *inputs)] if small else deviations
@@ -141,8 +139,8 @@ class Scene:
                 own = target.flags.c_contiguous
                 out = target if own else space.array("products", target.shape, np.float32)
                 products = _products(sliding_products, deviations, pattern, out)
-                coarse = Coarse(kernel, deviations, self.whole)
-                rough = _normalise(products, norms, target, coarse)
+                precision = Precision(kernel, deviations, self.whole)
+                rough = _normalise(products, norms, target, precision)
                 if rough is not None:
                     exact = self._exact_deviations(_pixels_of(rough, inputs, kernel.size))
                     products = _products(exact_products, exact, kernel.pattern)
@@ -150,8 +148,8 @@ class Scene:
 
         return score
 
-    def _kept_norms(self, plan: Plan) -> list[WindowNorms | Floats | None] | None:
-        """Return where the norms of tiles are kept; None at first, as they may never be needed again."""
+    def _kept_norms(self, plan: Plan) -> list[Floats | None] | None:
+        """Return where norms of tiles are kept; None at first, as they may never be needed again."""
         again = plan in self._norms
         kept = self._norms.get(plan, lambda: [None] * plan.count)
         return kept if again else None
@@ -201,7 +199,7 @@ def _normalise(
     products: NDArray[np.floating[Any]],
     norms: WindowNorms | Floats,
     scores: Floats,
-    coarse: Coarse | None = None,
+    precision: Precision | None = None,
 ) -> tuple[slice, slice] | None:
     """Divide, and cut off what rounding puts beyond 1; some rows at once, which stay in the cache.
 
@@ -209,7 +207,7 @@ def _normalise(
         products: (rows, columns) sums of products.
         norms: Of the windows.
         scores: Result; may be `products` itself.
-        coarse: Tells for which windows the products are too coarse; None for none.
+        precision: Tells for which windows the products are too coarse; None for none.
 
     Returns:
         Rows and columns of those windows; None where there are none.
@@ -220,46 +218,14 @@ def _normalise(
         some = norms[rows]
         np.divide(products[rows], some, out=scores[rows], casting="same_kind")
         np.clip(scores[rows], -1, 1, out=scores[rows])
-        where = None if coarse is None else coarse.windows(some)
-        if where is not None:
-            inner, columns = (np.flatnonzero(where.any(axis)) for axis in (1, 0))
+        coarse = None if precision is None else precision.too_coarse(some)
+        if coarse is not None:
+            inner, columns = (np.flatnonzero(coarse.any(axis)) for axis in (1, 0))
             rough.append((first + inner[0], first + inner[-1] + 1, columns[0], columns[-1] + 1))
     if not rough:
         return None
     tops, bottoms, lefts, rights = zip(*rough, strict=True)
     return slice(min(tops), max(bottoms)), slice(min(lefts), max(rights))
-
-
-class Coarse:
-    """Tells for which windows of a tile float32 products are too coarse.
-
-    Their rounding spreads evenly over a tile: its root mean square is about the precision times
-    theirs, which is at most the peak of the pattern's spectrum times the power of the tile.
-    """
-
-    def __init__(self, kernel: Kernel, deviations: Floats, whole: bool) -> None:
-        """Measure the power of a tile's (C, H, W) deviations.
-
-        Windows that seem flat are so if pixels are `whole` numbers; else float32 may have lost
-        their contrast.
-        """
-        self._kernel, self._whole = kernel, whole
-        self._power = math.sqrt(float(np.vdot(deviations, deviations)) / deviations[0].size)
-
-    def windows(self, norms: Floats) -> NDArray[np.bool_] | None:
-        """Return where windows of these norms have no score of the wanted precision."""
-        certain = self._least(self._kernel.reach)  # no peak of a spectrum is larger
-        if norms.min() >= certain and (self._whole or norms.max() < np.inf):
-            return None
-        rough = norms < self._least(self._kernel.peak)
-        if not self._whole:
-            rough |= np.isinf(norms)
-        return rough if rough.any() else None
-
-    def _least(self, peak: float) -> float:
-        """Tell how small a norm may be."""
-        power = peak * self._power
-        return _ROUNDING / _TOLERANCE * power if _RANGE[0] < power < _RANGE[1] else np.inf
 
 
 def _pixels_of(

@@ -87,9 +87,7 @@ def window_sums(
     if values.dtype == np.uint8 and size[0] * size[1] * 255**2 >= 2**31:  # a box filter overflows
         tables = cv2.integral2(values, sdepth=cv2.CV_32S, sqdepth=cv2.CV_64F)
         return lambda rows: (_corners(tables[0], size, rows), _corners(tables[1], size, rows))
-    depth, dtype = (
-        (cv2.CV_32S, np.int32) if values.dtype == np.uint8 else (cv2.CV_64F, np.float64)
-    )
+    depth, dtype = (cv2.CV_32S, np.int32) if values.dtype == np.uint8 else (cv2.CV_64F, np.float64)
     sums, squares = (
         space.array(f"{name} of plane {plane}", values.shape, dtype) for name in ("sums", "squares")
     )

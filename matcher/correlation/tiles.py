@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import cast
 
 _MOST = 544, 2048  # rows and columns of scores of a tile, or twice the template's if that is more
-ROWS = 128  # of a tile that are worked on at once: fewer would wait for one another, more for memory
+ROWS = (
+    128  # of a tile that are worked on at once: fewer would wait for one another, more for memory
+)
 _WORTH = 200_000  # scores for which a second thread is worth its start
 
 

@@ -43,14 +43,16 @@ class WindowNorms:
         if self._most < _SINGLE[1]:
             rounded = self._energies(sums, np.float32)
             if rounded.min() > max(_FLAT * self._most, _SINGLE[0]):
-                return np.sqrt(rounded, out=rounded)
+                return np.asarray(np.sqrt(rounded, out=rounded))
         power = functools.reduce(np.add, [squares for _, squares in sums])
         energy = self._energies(sums, np.float64)
         energy[energy <= _FLAT * power] = np.inf
-        return np.sqrt(energy).astype(np.float32)
+        return np.asarray(np.sqrt(energy), np.float32)
 
     def _energies(
         self, sums: list[tuple[NDArray[Any], NDArray[Any]]], dtype: type[np.floating[Any]]
     ) -> NDArray[np.floating[Any]]:
         """Sum squares about the means over all channels."""
-        return functools.reduce(np.add, [energies(*each, self._count, dtype, self._space) for each in sums])
+        return functools.reduce(
+            np.add, [energies(*each, self._count, dtype, self._space) for each in sums]
+        )

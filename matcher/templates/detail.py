@@ -47,7 +47,7 @@ class Detail:
         template = self._template
         seen = _look(self._scene, self._factor, pose.at_level(self._factor), template)
         weights = template.weights * np.isfinite(seen).all(0)
-        sigma = _BLUR * max(1.0, 1 / pose.scale)
+        sigma = round(_BLUR * max(1.0, 1 / pose.scale), 1)  # so that hits share their blurs
         planes = np.moveaxis(template.pixels.reshape(*template.size, -1), 2, 0)
         seen = np.where(np.isfinite(seen), seen, 0.0)
         wanted, found = np.split(_fine(np.concatenate([planes, seen]), weights, sigma), 2)
@@ -90,4 +90,4 @@ def _fine(planes: Matrix, weights: Matrix, sigma: float) -> NDArray[np.float64]:
 @functools.lru_cache(maxsize=16)
 def _blur(side: int, sigma: float) -> Matrix:
     """Return the (side, side) matrix that blurs a line of pixels, reflected at its ends."""
-    return gaussian_filter1d(np.eye(side), sigma, axis=0)
+    return np.asarray(gaussian_filter1d(np.eye(side), sigma, axis=0))

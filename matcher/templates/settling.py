@@ -41,7 +41,9 @@ class Settled:
 class Settler:
     """Settles candidates of one template, found on a level that is smaller by a factor."""
 
-    def __init__(self, template: Template, pyramid: Pyramid, ranges: Ranges, survey: Survey) -> None:
+    def __init__(
+        self, template: Template, pyramid: Pyramid, ranges: Ranges, survey: Survey
+    ) -> None:
         """Prepare what all candidates share."""
         self._pyramid, self._ranges, self._survey = pyramid, ranges, survey
         self._kernel = template.kernel
@@ -75,9 +77,7 @@ class Settler:
         place = Pose(column + dx + self._centre[0], row + dy + self._centre[1])
         return Settled(place, float(scores[peak]), (fine_x, fine_y))
 
-    def _scores_around(
-        self, corner: tuple[int, int], reach: int
-    ) -> tuple[Floats, int, int]:
+    def _scores_around(self, corner: tuple[int, int], reach: int) -> tuple[Floats, int, int]:
         """Score the windows up to `reach` pixels around one; also return the first row and column."""
         top, left = (max(0, c - reach) for c in corner)
         if self._survey.exact is not None:

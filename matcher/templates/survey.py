@@ -20,10 +20,14 @@ from matcher.types import Floats
 
 _STRIDE = 1.4  # pixels of the level that a corner moves from one pose to the next
 _LEAST_SIDE = 10  # pixels of a template's shorter side on the level that is searched
-_LEAST_TURNED = 16  # the same for templates that may turn or grow, of which a level shows more lookalikes
+_LEAST_TURNED = (
+    16  # the same for templates that may turn or grow, of which a level shows more lookalikes
+)
 _LEAST_PHASE = 0.4  # score that a template must keep when the level's grid is half a pixel off
 _WINDOWS = 40_000  # that are scored in the time in which one peak of a small level is settled
-_LEAST_CONTRAST = 4.0  # standard deviation of a template in bytes that rounding to bytes leaves alone
+_LEAST_CONTRAST = (
+    4.0  # standard deviation of a template in bytes that rounding to bytes leaves alone
+)
 
 
 class Pyramid:

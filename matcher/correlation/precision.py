@@ -1,0 +1,50 @@
+"""Tell where products in float32 are too coarse for a score."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matcher.correlation.kernel import Kernel
+from matcher.types import Floats
+
+_TOLERANCE = 1e-5  # largest error of a score that float32 products may cause
+_ROUNDING = 4 * 2.0**-23  # their error over their root mean square, see tests
+_RANGE = 1e-15, 1e15  # deviations whose float32 products stay far from the ends of its range
+
+
+class Precision:
+    """The precision of a tile's float32 products with a template.
+
+    Their rounding spreads evenly over the tile: its root mean square is about the precision of a
+    number times theirs, which is at most the peak of the pattern's spectrum times the tile's power.
+    """
+
+    def __init__(self, kernel: Kernel, deviations: Floats, whole: bool) -> None:
+        """Measure the power of a tile.
+
+        Args:
+            kernel: The template.
+            deviations: (C, H, W) pixels of the tile less a value near their mean.
+            whole: True for whole numbers: windows that seem flat are so. Of other pixels float32
+                may have lost the contrast.
+        """
+        self._kernel, self._whole = kernel, whole
+        self._power = math.sqrt(float(np.vdot(deviations, deviations)) / deviations[0].size)
+
+    def too_coarse(self, norms: Floats) -> NDArray[np.bool_] | None:
+        """Return where the scores of windows of these norms are not sure to 1e-5; None for nowhere."""
+        certain = self._least(self._kernel.reach)  # the peak is no larger, and takes longer
+        if norms.min() >= certain and (self._whole or norms.max() < np.inf):
+            return None
+        coarse = norms < self._least(self._kernel.peak)
+        if not self._whole:
+            coarse |= np.isinf(norms)
+        return coarse if coarse.any() else None
+
+    def _least(self, peak: float) -> float:
+        """Tell how small a window's norm may be."""
+        power = peak * self._power
+        return _ROUNDING / _TOLERANCE * power if _RANGE[0] < power < _RANGE[1] else np.inf
