@@ -353,7 +353,8 @@ def test_memory_of_a_workspace_is_used_again():
     other = space.array("squares", (4, 5), np.float64)
     again = space.array("sums", (3, 2), np.int32)
 
-    assert np.shares_memory(first, again) and not np.shares_memory(first, other)
+    assert np.shares_memory(first, again)
+    assert not np.shares_memory(first, other)
     assert (again.shape, again.dtype) == ((3, 2), np.int32)
     assert space.size == 2 * 4 * 5 * 8
     assert space.array("sums", (9, 9), np.float64).shape == (9, 9)

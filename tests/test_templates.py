@@ -72,13 +72,37 @@ def test_pyramid_search_finds_what_exhaustive_search_finds(name):
             ]
 
 
+def test_a_worse_hit_does_not_hide_a_better_one_beside_it(texture):
+    scene = texture(600, 1200, 5, sigma=12) * 0.5
+    stripes, own = np.tile(texture(64, 18, 2, sigma=2), (1, 8)), texture(64, 144, 3, sigma=2)
+    scene[102:166, 150:294] = 0.8 * stripes + 0.2 * own
+    scene = scene.astype(np.uint8)
+
+    result = search(scene[102:166, 202:266], scene, mode="pyramid", max_hits=1)
+
+    assert result.reports[0].factor == 4  # it is half a pixel off the grid of this level
+    assert place(result.hits[0]) == pytest.approx((233.5, 133.5), abs=0.05)
+
+
+def test_a_peak_may_lie_far_from_that_of_the_level():
+    scene = matcher.images.values("data/images/facade_1.jpg")[..., 1]
+    noise = np.random.default_rng(5).normal(0, 5, (128, 128))
+    template = np.clip(scene[259:387, 10:138] * 0.8 + noise, 0, 255).astype(np.uint8)
+
+    result = search(template, scene, mode="pyramid", max_hits=1)
+
+    assert result.reports[0].factor == 4
+    assert place(result.hits[0]) == pytest.approx((73.5, 322.5), abs=0.05)
+
+
 def test_levels_that_leave_many_peaks_are_not_followed(texture):
     scene = np.tile(texture(64, 64), (8, 8))
     part = scene[70:134, 80:144]
 
     crowded, lonely = search(part, scene), search(texture(64, 64), texture(512, 512))
 
-    assert len(crowded.hits) == 49 and crowded.reports[0].factor == 1
+    assert len(crowded.hits) == 49
+    assert crowded.reports[0].factor == 1
     assert lonely.reports[0].factor == 4
 
 

@@ -22,27 +22,18 @@ class Precision:
     number times theirs, which is at most the peak of the pattern's spectrum times the tile's power.
     """
 
-    def __init__(self, kernel: Kernel, deviations: Floats, whole: bool) -> None:
-        """Measure the power of a tile.
-
-        Args:
-            kernel: The template.
-            deviations: (C, H, W) pixels of the tile less a value near their mean.
-            whole: True for whole numbers: windows that seem flat are so. Of other pixels float32
-                may have lost the contrast.
-        """
-        self._kernel, self._whole = kernel, whole
+    def __init__(self, kernel: Kernel, deviations: Floats) -> None:
+        """Measure the power of a tile: (C, H, W) pixels less a value near their mean."""
+        self._kernel = kernel
         self._power = math.sqrt(float(np.vdot(deviations, deviations)) / deviations[0].size)
 
     def too_coarse(self, norms: Floats) -> NDArray[np.bool_] | None:
         """Return where the scores of windows of these norms are not sure to 1e-5; None for nowhere."""
-        certain = self._least(self._kernel.reach)  # the peak is no larger, and takes longer
-        if norms.min() >= certain and (self._whole or norms.max() < np.inf):
+        smallest = norms.min()
+        if smallest >= self._least(self._kernel.reach):  # no less than that of the peak, and cheaper
             return None
-        coarse = norms < self._least(self._kernel.peak)
-        if not self._whole:
-            coarse |= np.isinf(norms)
-        return coarse if coarse.any() else None
+        least = self._least(self._kernel.peak)
+        return None if smallest >= least else norms < least
 
     def _least(self, peak: float) -> float:
         """Tell how small a window's norm may be."""

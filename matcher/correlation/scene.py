@@ -68,7 +68,6 @@ class Scene:
         """Prepare a scene of (H, W) or (H, W, C) pixels of any real dtype and range."""
         values = channels_first(*_kept_as(pixels))
         self.valid = _valid_pixels(values)
-        self.whole = values.dtype.kind != "f"
         self.centre = _centre(values, self.valid)
         if self.valid is not None:
             values = np.where(self.valid, values, values.dtype.type(self.centre))
@@ -139,7 +138,7 @@ class Scene:
                 own = target.flags.c_contiguous
                 out = target if own else space.array("products", target.shape, np.float32)
                 products = _products(sliding_products, deviations, pattern, out)
-                precision = Precision(kernel, deviations, self.whole)
+                precision = Precision(kernel, deviations)
                 rough = _normalise(products, norms, target, precision)
                 if rough is not None:
                     exact = self._exact_deviations(_pixels_of(rough, inputs, kernel.size))

@@ -25,9 +25,7 @@ _LEAST_TURNED = (
 )
 _LEAST_PHASE = 0.4  # score that a template must keep when the level's grid is half a pixel off
 _WINDOWS = 40_000  # that are scored in the time in which one peak of a small level is settled
-_LEAST_CONTRAST = (
-    4.0  # standard deviation of a template in bytes that rounding to bytes leaves alone
-)
+_LEAST_CONTRAST = 4.0  # standard deviation in bytes of a template that may be rounded to bytes
 
 
 class Pyramid:
