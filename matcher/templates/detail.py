@@ -46,10 +46,11 @@ class Detail:
         """
         template = self._template
         seen = _look(self._scene, self._factor, pose.at_level(self._factor), template)
-        weights = template.weights * np.isfinite(seen).all(0)
         sigma = round(_BLUR * max(1.0, 1 / pose.scale), 1)  # so that hits share their blurs
         planes = np.moveaxis(template.pixels.reshape(*template.size, -1), 2, 0)
-        seen = np.where(np.isfinite(seen), seen, 0.0)
+        weights, valid = template.weights, np.isfinite(seen)
+        if not valid.all():
+            weights, seen = weights * valid.all(0), np.where(valid, seen, 0.0)
         wanted, found = np.split(_fine(np.concatenate([planes, seen]), weights, sigma), 2)
         own, other = ((weights * fine**2).sum() for fine in (wanted, found))
         if own <= (_LEAST * planes.std()) ** 2 * weights.sum() * len(planes):
@@ -62,16 +63,38 @@ class Detail:
 
 def _look(scene: Pixels, factor: int, pose: Pose, template: Template) -> Matrix:
     """Sample a scene's level where the template's pixels fall: (C, h, w), NaN outside of it."""
-    y, x = np.indices(template.size).reshape(2, -1)
+    (h, w), still = template.size, (pose.angle_degrees, pose.scale) == (0.0, 1.0)
+    top, left = pose.y - template.centre[1], pose.x - template.centre[0]
+    if still and min(top, left) >= 0:
+        row, column = int(top), int(left)
+        planes = _planes(scene, factor, (row, row + h + 1), (column, column + w + 1))
+        if planes.shape[1:] == (h + 1, w + 1):
+            return _between(_between(planes, top - row, 1), left - column, 2)
+    y, x = np.indices((h, w)).reshape(2, -1)
     offsets = np.stack([x - template.centre[0], y - template.centre[1]])
     places = (pose.scene_from_template @ offsets + [[pose.x], [pose.y]])[::-1]  # rows first
     low = np.maximum(np.floor(places.min(1)).astype(int) - 1, 0)
     high = np.ceil(places.max(1)).astype(int) + 2
-    part = scene[low[0] * factor : high[0] * factor, low[1] * factor : high[1] * factor]
-    part = shrink(part, factor) if factor > 1 else part
-    planes = np.moveaxis(part.reshape(*part.shape[:2], -1).astype(np.float64), 2, 0)
+    planes = _planes(scene, factor, (low[0], high[0]), (low[1], high[1]))
     seen = [map_coordinates(plane, places - low[:, None], order=1, cval=np.nan) for plane in planes]
-    return np.stack(seen).reshape(len(planes), *template.size)
+    return np.stack(seen).reshape(len(planes), h, w)
+
+
+def _planes(scene: Pixels, factor: int, rows: tuple[int, int], columns: tuple[int, int]) -> Matrix:
+    """Cut rows and columns of a level out of the scene: (C, rows, columns), fewer at its border."""
+    (top, bottom), (left, right) = rows, columns
+    part = scene[top * factor : bottom * factor, left * factor : right * factor]
+    part = shrink(part, factor) if factor > 1 else part
+    return np.moveaxis(part.reshape(*part.shape[:2], -1).astype(np.float64), 2, 0)
+
+
+def _between(planes: Matrix, share: float, axis: int) -> Matrix:
+    """Interpolate between neighbours along an axis, which leaves one fewer."""
+    first, second = (
+        planes[(slice(None),) * axis + (some,)] for some in (slice(None, -1), slice(1, None))
+    )
+    with np.errstate(invalid="ignore"):  # infinite pixels
+        return first + share * (second - first) if share else first
 
 
 def _fine(planes: Matrix, weights: Matrix, sigma: float) -> NDArray[np.float64]:
