@@ -23,7 +23,7 @@ from scipy.ndimage import gaussian_filter, map_coordinates
 from matcher.correlation import Scene, score_map
 from matcher.correlation.kernel import make_kernel
 from matcher.correlation.sums import sliding_products
-from matcher.correlation.tiles import make_plan
+from matcher.correlation.tiles import in_threads, make_plan
 from matcher.correlation.window_norms import WindowNorms
 from matcher.correlation.workspace import Workspace
 from matcher.templates import find
@@ -42,9 +42,9 @@ def texture(height: int, width: int, seed: int, sigma: float = 1.5) -> Picture:
     return picture
 
 
-def milliseconds(*calls: Callable[[], object]) -> list[float]:
+def milliseconds(*calls: Callable[[], object], runs: int = RUNS) -> list[float]:
     """Time calls in turn, after a warm-up; medians."""
-    times = np.zeros((RUNS + 1, len(calls)))
+    times = np.zeros((runs + 1, len(calls)))
     for row in times:
         for number, call in enumerate(calls):
             start = time.perf_counter()
@@ -90,12 +90,8 @@ def many() -> None:
     ):
         parts = [scene[8 * s : 9 * s, 10 * s : 11 * s].copy() for s in sides]
 
-        times = []
-        for call in (_opencv_loop, _together, _own_loop):
-            start = time.perf_counter()
-            call(parts, scene)
-            times.append(1e3 * (time.perf_counter() - start))
-        theirs, ours, loop = times
+        calls = [partial(call, parts, scene) for call in (_opencv_loop, _together, _own_loop)]
+        theirs, ours, loop = milliseconds(*calls, runs=3)
         print(
             f"  {name:24} {'':8} {theirs:10.0f} {ours:8.0f} {ours / theirs:6.2f}"
             f" {loop:16.0f} {loop / ours:5.1f}"
@@ -113,9 +109,13 @@ def _own_loop(parts: list[Picture], scene: Picture) -> None:
 
 
 def _together(parts: list[Picture], scene: Picture) -> None:
+    """Score as `find` does: one scene, a template a thread."""
     prepared = Scene(scene)
-    for part in parts:
-        prepared.score_map(make_kernel(part))
+
+    def score(number: int) -> None:
+        prepared.score_map(make_kernel(parts[number]))
+
+    in_threads(score, len(parts))
 
 
 def pyramid(scenes: int = 100) -> None:

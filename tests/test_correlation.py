@@ -7,6 +7,7 @@ import math
 import os
 import resource
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -503,6 +504,23 @@ def test_a_task_that_fails_in_a_thread_says_so():
             patch.setattr(tiles, "_threads", lambda workers=workers: workers)
             with pytest.raises(ValueError, match="no tile 2"):
                 tiles.in_threads(task, 4)
+
+
+def test_tasks_of_a_task_stay_in_its_thread(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    both, seen = threading.Barrier(2, timeout=10), {}
+
+    def task(number):
+        both.wait()  # both threads are at it
+        seen[number] = []
+        tiles.in_threads(lambda _: seen[number].append(threading.get_ident()), 3)
+
+    tiles.in_threads(task, 2)
+
+    own, other = (set(threads) for threads in seen.values())
+    assert len(own) == len(other) == 1
+    assert own != other
+    assert tiles._threads() == 2
 
 
 @pytest.mark.parametrize(("wanted", "workers"), [("3", 3), ("0", None), ("2,1", None), ("", None)])

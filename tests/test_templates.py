@@ -117,6 +117,20 @@ def test_contrast_of_a_few_grey_levels_is_enough(texture, own, theirs):
     assert place(hit) == pytest.approx((239.5, 139.5), abs=0.1)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_many_templates_are_found_as_one_by_one(texture, mode):  # NCC-19
+    scene = texture(200, 300)
+    parts = [scene[7 * n : 8 * n + 20, 9 * n : 10 * n + 24] for n in range(12)]
+
+    hits = find(parts, scene, mode=mode, threshold=0.9)
+
+    assert [hit.template for hit in hits] == list(range(12))
+    for part, hit in zip(parts, hits, strict=True):
+        (alone,) = find(part, scene, mode=mode, threshold=0.9)
+        assert place(hit) == pytest.approx(place(alone), abs=1e-3)
+        assert hit.score == pytest.approx(1, abs=1e-5)
+
+
 def test_threshold_of_one_accepts_exact_copies():  # NCC-10
     for seed in range(20):
         scene = np.random.default_rng(seed).integers(0, 256, (120, 160)).astype(np.uint8)

@@ -19,6 +19,7 @@ products are done in float64.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
@@ -242,7 +243,7 @@ class Recent(Generic[Key, Value]):
     """The last few values that were computed, by key."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self._most, self._lock = most, threading.Lock()
         self._values: dict[Key, Value] = {}
 
     def __contains__(self, key: Key) -> bool:
@@ -250,11 +251,12 @@ class Recent(Generic[Key, Value]):
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
         """Return the value of a key, made now if it is not among the last few."""
-        if key not in self._values:
-            while len(self._values) >= self._most:
-                self._values.pop(next(iter(self._values)))
-            self._values[key] = make()
-        return self._values[key]
+        with self._lock:
+            if key not in self._values:
+                while len(self._values) >= self._most:
+                    self._values.pop(next(iter(self._values)))
+                self._values[key] = make()
+            return self._values[key]
 
 
 def _valid_pixels(values: NDArray[Any]) -> NDArray[np.bool_] | None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import cast
 
 _MOST = 544, 2048  # rows and columns of scores of a tile, or twice the template's if that is more
-ROWS = (
-    128  # of a tile that are worked on at once: fewer would wait for one another, more for memory
-)
+ROWS = 128  # of a tile that are worked on at once: fewer wait for each other, more for memory
 _WORTH = 200_000  # scores for which a second thread is worth its start
+_here = threading.local()
 
 
 @dataclass(frozen=True)
@@ -62,21 +62,28 @@ def make_plan(scene: tuple[int, int], template: tuple[int, int]) -> Plan:
         -(-out // max(most, 2 * side))
         for out, most, side in zip(outs, _MOST, template, strict=True)
     ]
-    if parts == [1, 1] and outs[0] * outs[1] > _WORTH and outs[0] > template[0]:
+    worth = outs[0] * outs[1] > _WORTH and outs[0] > template[0] and _threads() > 1
+    if parts == [1, 1] and worth:
         parts[0] = 2
     step = -(-outs[0] // parts[0]), -(-outs[1] // parts[1])
     return Plan(template, step, (-(-outs[0] // step[0]), -(-outs[1] // step[1])))
 
 
 def in_threads(task: Callable[[int], None], count: int) -> None:
-    """Do a task for every number below a count, as many at a time as there are threads."""
-    numbers = iter(range(count))
+    """Do a task for every number below a count, as many at a time as there are threads.
+
+    A task that does so itself does it in its own thread.
+    """
+    numbers, helpers = iter(range(count)), min(count, _threads()) - 1
 
     def work() -> None:
-        for number in numbers:
-            task(number)
+        before, _here.busy = _is_busy(), helpers > 0
+        try:
+            for number in numbers:
+                task(number)
+        finally:
+            _here.busy = before
 
-    helpers = min(count, _threads()) - 1
     if helpers < 1:
         work()
         return
@@ -87,8 +94,15 @@ def in_threads(task: Callable[[int], None], count: int) -> None:
         helped.result()  # raises what the task raised
 
 
+def _is_busy() -> bool:
+    """Tell whether this thread does one of several tasks."""
+    return getattr(_here, "busy", False)
+
+
 def _threads() -> int:
     """Count as PyTorch does where it is loaded, else as OMP_NUM_THREADS says, else the cores."""
+    if _is_busy():
+        return 1
     torch = sys.modules.get("torch")
     if torch is not None:
         return cast(int, torch.get_num_threads())

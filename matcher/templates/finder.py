@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from matcher import images
 from matcher.correlation.kernel import Pixels
+from matcher.correlation.tiles import in_threads
 from matcher.templates.detail import Detail
 from matcher.templates.poses import Pose, Template, make_template
 from matcher.templates.settling import Settled, Settler
@@ -141,16 +142,24 @@ def search(
     sources = list(templates) if isinstance(templates, (list, tuple)) else [templates]
     listed = _listed_masks(masks, len(sources), many)
     pyramid = Pyramid(_pixels(scene))
-    hits: list[TemplateHit] = []
-    reports = []
-    for number, (source, mask) in enumerate(zip(sources, listed, strict=True)):
-        pixels, level = _same_channels(_pixels(source), pyramid)
-        found, report = _search_one(make_template(pixels, mask), level, wanted, number)
+    found: dict[int, tuple[list[TemplateHit], TemplateReport]] = {}
+
+    def search_one(number: int) -> None:
+        pixels, level = _same_channels(_pixels(sources[number]), pyramid)
+        template = make_template(pixels, listed[number])
+        found[number] = _search_one(template, level, wanted, number)
+        report = found[number][1]
         if report.status == "too large" and not many:
             raise ValueError(report.reason)
-        hits += found
-        reports.append(report)
-    return TemplateSearch(hits, reports)
+
+    if wanted.mode == "exhaustive":  # which is all sums; pyramid search would wait for Python
+        in_threads(search_one, len(sources))
+    else:
+        for number in range(len(sources)):
+            search_one(number)
+    ordered = [found[number] for number in range(len(sources))]
+    hits = [hit for some, _ in ordered for hit in some]
+    return TemplateSearch(hits, [report for _, report in ordered])
 
 
 def _pixels(source: object) -> Pixels:
