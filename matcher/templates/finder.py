@@ -231,7 +231,7 @@ def _settle(
             complete and candidate.score + survey.doubt <= min(abs(f.score) for f in found)
         ):
             break
-        final = survey.factor == 1 or not options.ranges.still  # a better one comes no more
+        final = survey.factor == 1 and options.ranges.still  # a better one comes no more
         if final and any(overlap(f.pose, candidate.pose, size) > options.overlap for f in found):
             continue
         one = settler(candidate.pose, options.threshold)

@@ -14,9 +14,10 @@ from matcher.templates.poses import Aligner, Pose, Template
 from matcher.templates.survey import Pyramid, Ranges, Survey
 from matcher.types import Floats, Matrix
 
-_CLIMBS = 4  # steps of a small level's pixel that a peak may lie beside that of the level
+_CLIMBS = 4  # steps to the best place of a neighbourhood: an edge of a level has its peak far off
 _REACH = 3  # pixels around a peak that its interpolation uses
 _FINE = 10  # places a pixel that the interpolated peak is first looked for at
+_GAIN = 1e-3  # of a score that makes another step worth while
 _HOPELESS = 0.7  # share of the least score that a fit on a small level must reach
 _CURVED = -1e-7  # a peak flatter than this has no place below the pixel
 
@@ -46,8 +47,7 @@ class Settler:
     ) -> None:
         """Prepare what all candidates share."""
         self._pyramid, self._ranges, self._survey = pyramid, ranges, survey
-        self._kernel = template.kernel
-        self._centre = template.centre
+        self._template, self._kernel, self._centre = template, template.kernel, template.centre
         self._aligners: dict[int, Aligner] = {}
         factor = 0 if ranges.still else survey.factor
         while factor:  # 4, 2, 1
@@ -88,15 +88,57 @@ class Settler:
         return Scene(crop).score_map(self._kernel), top, left
 
     def _settle_free(self, pose: Pose, least: float) -> Settled:
-        """Fit the pose on ever larger levels."""
-        score = 0.0
-        for factor, aligner in self._aligners.items():
-            fitted, score = aligner.fit(self._pyramid.level(factor), pose.at_level(factor))
-            pose = fitted.at_level(1 / factor)
-            if abs(score) < _HOPELESS * least:
+        """Fit the pose on ever larger levels; then climb while there is a better one beside it."""
+        pose, score = self._fit(pose, self._survey.factor, least)
+        for _ in range(_CLIMBS if abs(score) >= least else 0):
+            beside, level = self._best_beside(pose)
+            other, found = self._fit(beside, level, least)
+            gain = abs(found) - abs(score)
+            if gain > 0:
+                pose, score = other, found
+            if gain < _GAIN:
                 break
         turned = 180.0 - (180.0 - pose.angle_degrees) % 360.0  # into (-180, 180]
         return Settled(replace(pose, angle_degrees=turned), score, (True, True))
+
+    def _fit(self, pose: Pose, factor: int, least: float) -> tuple[Pose, float]:
+        """Fit on a level and all larger ones, unless a small one leaves no hope for a least score."""
+        score = 0.0
+        for level in [each for each in self._aligners if each <= factor]:
+            picture = self._pyramid.level(level)
+            fitted, score = self._aligners[level].fit(picture, pose.at_level(level))
+            pose = fitted.at_level(1 / level)
+            if abs(score) < _HOPELESS * least:
+                break
+        return pose, score
+
+    def _best_beside(self, pose: Pose) -> tuple[Pose, int]:
+        """Score all places that a pose's template overlaps: along an edge a fit does not get far.
+
+        Returns:
+            The best place, and the factor of the level that it was found on.
+        """
+        factor = max(1, self._survey.factor // 2)
+        small, place = self._template.shrink(factor), pose.at_level(factor)
+        kernel, level = small.posed(pose.angle_degrees, pose.scale), self._pyramid.level(factor)
+        reach = round(min(small.size) * pose.scale / 2)
+        row, column = (
+            round(middle - (side - 1) / 2)
+            for middle, side in zip((place.y, place.x), kernel.size, strict=True)
+        )
+        top, left = max(0, row - reach), max(0, column - reach)
+        bottom, right = (
+            first + side + reach for first, side in zip((row, column), kernel.size, strict=True)
+        )
+        crop = level[top:bottom, left:right]
+        if any(c < k for c, k in zip(crop.shape, kernel.size, strict=False)):
+            return pose, 1
+        scores = Scene(crop).score_map(kernel)
+        scores = np.abs(scores) if self._ranges.either else scores
+        y, x = divmod(int(np.argmax(scores)), scores.shape[1])
+        middle = (kernel.size[1] - 1) / 2, (kernel.size[0] - 1) / 2
+        best = replace(place, x=left + x + middle[0], y=top + y + middle[1])
+        return best.at_level(1 / factor), factor
 
 
 def peak_offset(
