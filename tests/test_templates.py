@@ -13,8 +13,8 @@ from scipy.ndimage import map_coordinates
 import matcher
 from matcher.templates import FindOptions, find, overlap, search
 from matcher.templates.poses import Pose, make_template, shrink
-from matcher.templates.settling import peak_offset
-from matcher.templates.survey import Ranges
+from matcher.templates.settling import Settler, peak_offset
+from matcher.templates.survey import Pyramid, Ranges, make_survey
 from matcher.types import TemplateHit
 
 MODES = ["exhaustive", "pyramid"]
@@ -424,6 +424,40 @@ def test_masked_template_is_found_turned(texture):
 
     assert hit.angle_degrees == pytest.approx(-40, abs=0.2)
     assert place(hit) == pytest.approx((80, 80), abs=0.1)
+
+
+def test_a_turned_template_climbs_along_an_edge(texture):
+    edge = 180 / (1 + np.exp(-(np.arange(300) - 150) / 2))
+    scene = edge + 0.2 * texture(300, 300, sigma=2)
+    template = make_template(turned(scene, (150, 150), 35)[118:183, 118:183], None)
+    pyramid, ranges = Pyramid(scene), Ranges((-180.0, 180.0), (1.0, 1.0), either=False)
+    survey = make_survey(template, pyramid, ranges, "pyramid", 0.7)
+    settle = Settler(template, pyramid, ranges, survey)
+
+    for start in (-40, -14, 9, 25):
+        settled = settle(Pose(150, 150 + start, -33), 0.7)
+
+        assert (settled.pose.x, settled.pose.y) == pytest.approx((150, 150), abs=0.1)
+        assert settled.pose.angle_degrees == pytest.approx(-35, abs=0.1)
+
+
+def test_ranges_contain_what_was_asked_for_and_little_more():
+    ranges = Ranges((170.0, 200.0), (0.8, 1.2), either=False)
+
+    inside = [(170, 1.0), (-170, 1.0), (200, 0.8), (-160, 1.2), (168, 0.78), (202, 1.25)]
+    assert all(ranges.contain(Pose(0, 0, angle, scale)) for angle, scale in inside)
+    outside = [(150, 1.0), (-150, 1.0), (0, 1.0), (180, 0.7), (180, 1.4)]
+    assert not any(ranges.contain(Pose(0, 0, angle, scale)) for angle, scale in outside)
+    assert Ranges((-180.0, 180.0), (1.0, 1.0), either=False).contain(Pose(0, 0, 1234.5))
+
+
+def test_hits_lie_in_the_ranges(texture):
+    picture = texture(200, 200, sigma=4)
+    scene = turned(picture, (100, 100), 40, 1.5)
+
+    assert find(picture[68:133, 68:133], scene, angles=(-20, 20), scales=(0.9, 1.1)) == []
+    (hit,) = find(picture[68:133, 68:133], scene, angles=(30, 50), scales=(1.4, 1.6))
+    assert (hit.angle_degrees, hit.scale) == pytest.approx((40, 1.5), rel=0.01)
 
 
 def test_masks_must_be_as_many_as_templates(texture):

@@ -88,7 +88,10 @@ class Settler:
         return Scene(crop).score_map(self._kernel), top, left
 
     def _settle_free(self, pose: Pose, least: float) -> Settled:
-        """Fit the pose on ever larger levels; then climb while there is a better one beside it."""
+        """Fit the pose on ever larger levels; then climb while there is a better one beside it.
+
+        A fit that leaves the ranges has no score: it is none of the poses that were asked for.
+        """
         pose, score = self._fit(pose, self._survey.factor, least)
         for _ in range(_CLIMBS if abs(score) >= least else 0):
             beside, level = self._best_beside(pose)
@@ -98,6 +101,7 @@ class Settler:
                 pose, score = other, found
             if gain < _GAIN:
                 break
+        score = score if self._ranges.contain(pose) else 0.0
         turned = 180.0 - (180.0 - pose.angle_degrees) % 360.0  # into (-180, 180]
         return Settled(replace(pose, angle_degrees=turned), score, (True, True))
 

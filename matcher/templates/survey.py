@@ -23,6 +23,8 @@ _LEAST_SIDE = 10  # pixels of a template's shorter side on the level that is sea
 _LEAST_TURNED = (
     16  # the same for templates that may turn or grow, of which a level shows more lookalikes
 )
+_ANGLE_SLACK = 3.0  # degrees that a fit may end outside of the angles that were asked for
+_SCALE_SLACK = 1.05  # the same for scales, as a factor
 _LEAST_PHASE = 0.4  # score that a template must keep when the level's grid is half a pixel off
 _WINDOWS = 40_000  # that are scored in the time in which one peak of a small level is settled
 _LEAST_CONTRAST = 4.0  # standard deviation in bytes of a template that may be rounded to bytes
@@ -95,6 +97,15 @@ class Ranges:
     def still(self) -> bool:
         """Tell whether the template is searched as it is, neither turned nor scaled."""
         return self.angles == (0.0, 0.0) and self.scales == (1.0, 1.0)
+
+    def contain(self, pose: Pose) -> bool:
+        """Tell whether a fitted pose is one that was looked for, or just beyond."""
+        low, high = self.angles
+        beyond = (pose.angle_degrees - low + _ANGLE_SLACK) % 360.0  # from the lower end on
+        turned = beyond <= high - low + 2 * _ANGLE_SLACK
+        return (
+            turned and self.scales[0] / _SCALE_SLACK <= pose.scale <= self.scales[1] * _SCALE_SLACK
+        )
 
     def poses(self, size: tuple[int, int]) -> list[tuple[float, float]]:
         """List (angle, scale) so that from one to the next no corner moves far.
