@@ -452,12 +452,19 @@ def test_ranges_contain_what_was_asked_for_and_little_more():
 
 
 def test_hits_lie_in_the_ranges(texture):
-    picture = texture(200, 200, sigma=4)
-    scene = turned(picture, (100, 100), 40, 1.5)
+    picture = texture(200, 200, sigma=4).astype(float)
+    template = make_template(picture[68:133, 68:133], None)
+    pyramid, start = Pyramid(turned(picture, (100, 100), 0, 1.2)), Pose(100, 100, 0, 1.1)
 
-    assert find(picture[68:133, 68:133], scene, angles=(-20, 20), scales=(0.9, 1.1)) == []
-    (hit,) = find(picture[68:133, 68:133], scene, angles=(30, 50), scales=(1.4, 1.6))
-    assert (hit.angle_degrees, hit.scale) == pytest.approx((40, 1.5), rel=0.01)
+    scores = []
+    for most in (1.1, 1.3):
+        ranges = Ranges((0.0, 0.0), (0.9, most), either=False)
+        survey = make_survey(template, pyramid, ranges, "pyramid", 0.7)
+        settled = Settler(template, pyramid, ranges, survey)(start, 0.7)
+        assert settled.pose.scale == pytest.approx(1.2, rel=0.01)
+        scores.append(settled.score)
+
+    assert scores == [0.0, pytest.approx(1, abs=0.01)]
 
 
 def test_masks_must_be_as_many_as_templates(texture):
