@@ -84,18 +84,21 @@ def window_sums(
         exact = values.astype(np.float64)
         both = _running(exact, size), _running(np.square(exact), size)
         return lambda rows: (both[0][rows], both[1][rows])
-    if values.dtype == np.uint8 and size[0] * size[1] * 255**2 >= 2**31:  # a box filter overflows
-        tables = cv2.integral2(values, sdepth=cv2.CV_32S, sqdepth=cv2.CV_64F)
-        return lambda rows: (_corners(tables[0], size, rows), _corners(tables[1], size, rows))
-    depth, dtype = (cv2.CV_32S, np.int32) if values.dtype == np.uint8 else (cv2.CV_64F, np.float64)
+    small = values.dtype == np.uint8
+    tables = small and size[0] * size[1] * 255**2 >= 2**31  # which a box filter's int32 overflows
+    shape = tuple(side + tables for side in values.shape)  # a table begins with zeros
     sums, squares = (
-        space.array(f"{name} of plane {plane}", values.shape, dtype) for name in ("sums", "squares")
+        space.array(f"{name} of plane {plane}", shape, np.int32 if whole else np.float64)
+        for name, whole in (("sums", small), ("squares", small and not tables))
     )
+    if tables:
+        cv2.integral2(values, sums, squares, cv2.CV_32S, cv2.CV_64F)
+        return lambda some: (_corners(sums, size, some), _corners(squares, size, some))
+    depth = cv2.CV_32S if small else cv2.CV_64F
     cv2.boxFilter(values, depth, size[::-1], sums, **_WHOLE)
     cv2.sqrBoxFilter(values, depth, size[::-1], squares, **_WHOLE)
     rows, columns = (slice(v - k + 1) for v, k in zip(values.shape, size, strict=True))
-    sums, squares = sums[rows, columns], squares[rows, columns]
-    return lambda some: (sums[some], squares[some])
+    return lambda some: (sums[rows, columns][some], squares[rows, columns][some])
 
 
 def _corners(table: NDArray[Any], size: tuple[int, int], rows: slice) -> NDArray[Any]:
