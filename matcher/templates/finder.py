@@ -43,8 +43,9 @@ class FindOptions:
         max_hits: Most hits for each template.
         overlap: Largest share (intersection over union) that two hits of a template may have in
             common, as if both had the angle of the better one.
-        mode: "exhaustive" scores every pixel of the scene; "pyramid" scores a smaller picture and
-            follows its peaks down; "auto" is "pyramid" where the template keeps enough pixels.
+        mode: "exhaustive" scores every pixel of the scene; "pyramid" and "auto" score a smaller
+            picture and follow its peaks, where the template keeps enough pixels and contrast on it
+            and, for a template as it is, where the peaks are so few that this is faster.
         angles: (from, to) degrees to search, counter-clockwise on the screen.
         scales: (from, to) sizes in the scene over size of the template.
         contrast: "either" also finds negatives; their score is below 0.
