@@ -12,6 +12,7 @@ from scipy.ndimage import map_coordinates
 
 import matcher
 from matcher.templates import FindOptions, find, overlap, search
+from matcher.templates import detail as detail_of_one
 from matcher.templates.poses import Pose, make_template, shrink
 from matcher.templates.settling import Settler, peak_offset
 from matcher.templates.survey import Pyramid, Ranges, make_survey
@@ -162,8 +163,22 @@ def test_allowed_overlap_decides_between_near_instances(texture):  # NCC-11
     scene[30:54, 40:72] = part
     scene[30:54, 56:88] = part
 
-    assert len(find(part, scene, overlap=0.2)) == 1
-    assert len(find(part, scene, overlap=0.5)) == 2
+    for angles in ((0, 0), (-10, 10)):
+        assert len(find(part, scene, overlap=0.2, angles=angles)) == 1
+        assert len(find(part, scene, overlap=0.5, angles=angles)) == 2
+
+
+@pytest.mark.parametrize("angles", [(0, 0), (-10, 10)])
+def test_a_hidden_copy_beside_a_whole_one_is_found(texture, angles):  # NCC-11
+    scene = texture(300, 300, 1, sigma=20)
+    for corner in (100, 130):  # the second hides a corner of the first
+        scene[corner : corner + 64, corner : corner + 64] = texture(64, 64, 2)
+
+    hits = find(texture(64, 64, 2), scene, angles=angles, detail=-1)
+
+    assert [hit.x for hit in hits] == [pytest.approx(161.5, abs=0.1), pytest.approx(131.5, abs=1)]
+    assert hits[0].score > 0.99
+    assert hits[1].score < 0.9
 
 
 def test_overlap_is_intersection_over_union():
@@ -456,15 +471,84 @@ def test_hits_lie_in_the_ranges(texture):
     template = make_template(picture[68:133, 68:133], None)
     pyramid, start = Pyramid(turned(picture, (100, 100), 0, 1.2)), Pose(100, 100, 0, 1.1)
 
-    scores = []
+    settled = []
     for most in (1.1, 1.3):
         ranges = Ranges((0.0, 0.0), (0.9, most), either=False)
         survey = make_survey(template, pyramid, ranges, "pyramid", 0.7)
-        settled = Settler(template, pyramid, ranges, survey)(start, 0.7)
-        assert settled.pose.scale == pytest.approx(1.2, rel=0.01)
-        scores.append(settled.score)
+        settled.append(Settler(template, pyramid, ranges, survey)(start, 0.7))
 
-    assert scores == [0.0, pytest.approx(1, abs=0.01)]
+    assert settled[0].pose.scale <= 1.1 * 1.05
+    assert settled[0].score < 0.99
+    assert settled[1].pose.scale == pytest.approx(1.2, rel=0.01)
+    assert settled[1].score == pytest.approx(1, abs=0.01)
+
+
+def test_what_is_turned_too_far_is_found_as_far_as_was_asked_for(texture):
+    picture = texture(300, 300, sigma=4).astype(float)
+    scene = turned(picture, (150, 150), 12)
+
+    (hit,) = find(picture[118:183, 118:183], scene, threshold=0.6, angles=(-6, 6), max_hits=1)
+
+    assert place(hit) == pytest.approx((150, 150), abs=2)
+    assert 6 <= hit.angle_degrees <= 9
+    assert hit.score < 0.99
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.astype(np.uint16) * 257,
+        lambda t: t * 2.0,
+        lambda t: t - 128.0,
+        lambda t: t.astype(np.int16) - 128,
+        lambda t: t / 255,
+    ],
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_template_of_any_range_is_found_in_bytes(texture, change, mode):  # NCC-18
+    scene = texture(400, 500)
+
+    (hit,) = find(change(scene[100:180, 200:290]), scene, mode=mode)
+
+    assert place(hit) == pytest.approx((244.5, 139.5), abs=0.02)
+    assert hit.score == pytest.approx(1, abs=1e-5)
+
+
+def test_all_peaks_that_a_level_leaves_are_followed(texture):
+    scene = texture(1080, 1920, 7, sigma=12)
+    part = texture(64, 64, 8)
+    dull = np.kron(part.reshape(16, 4, 16, 4).mean((1, 3)), np.ones((4, 4))).astype(np.uint8)
+    for number in range(25):
+        y, x = 80 * (number // 5) + 8, 80 * (number % 5) + 8
+        scene[y : y + 64, x : x + 64] = dull
+    scene[1002:1066, 1702:1766] = part  # half a pixel of the level off its grid
+
+    result = search(part, scene, mode="pyramid", max_hits=1)
+
+    assert result.reports[0].factor == 4
+    assert place(result.hits[0]) == pytest.approx((1733.5, 1033.5), abs=0.05)
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3, 5])
+def test_second_score_is_that_of_another_place(texture, seed):
+    scene = texture(600, 1200, seed + 5, sigma=12)
+    stripes = np.tile(texture(64, 18, seed, sigma=2), (1, 8))
+    scene[102:166, 150:294] = 0.5 * stripes + 0.5 * texture(64, 144, seed + 3, sigma=2)
+    part = scene[102:166, 202:266]
+
+    every, (followed,) = (search(part, scene, mode=mode, max_hits=1).hits for mode in MODES)
+
+    assert followed.second_score <= every[0].second_score  # of a stripe beside it: more
+
+
+def test_detail_of_long_templates_needs_no_large_matrix(texture):
+    scene = texture(80, 3000)
+    detail_of_one._blur.cache_clear()
+
+    (hit,) = find(scene[20:60, 100:2900], scene, max_hits=1)
+
+    assert hit.detail == pytest.approx(1, abs=0.01)
+    assert detail_of_one._blur.cache_info().misses == 1  # of its 40 rows
 
 
 def test_masks_must_be_as_many_as_templates(texture):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from matcher.correlation.sums import opencv
 from matcher.correlation.tiles import in_threads, make_plan
 from matcher.types import Floats
 
@@ -14,8 +15,8 @@ from matcher.types import Floats
 def quick_score_map(template: NDArray[np.uint8], scene: NDArray[np.uint8]) -> Floats:
     """Score every placement of a template by OpenCV's own zero-mean NCC, a strip a thread.
 
-    It is computed in float32 on pixels as they are: where a window has little contrast beside its
-    brightness the score errs by up to some hundredths. Needs OpenCV.
+    It is computed in float32 on pixels as they are and errs by some thousandths where a window has
+    little contrast beside its brightness. Needs OpenCV.
 
     Args:
         template: (h, w) or (h, w, 3) bytes.
@@ -24,7 +25,8 @@ def quick_score_map(template: NDArray[np.uint8], scene: NDArray[np.uint8]) -> Fl
     Returns:
         (H - h + 1, W - w + 1) in [-1, 1].
     """
-    cv2, (h, w) = importlib.import_module("cv2"), template.shape[:2]
+    cv2: Any = opencv()
+    h, w = template.shape[:2]
     scores = np.empty((scene.shape[0] - h + 1, scene.shape[1] - w + 1), np.float32)
     plan = make_plan(scene.shape[:2], (h, w))
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from matcher.correlation.kernel import Kernel, Pixels, channels_first, make_kernel
 from matcher.correlation.masked import Powers, masked_scores, powers_of
@@ -38,6 +38,7 @@ from matcher.types import Floats
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
+_RANGE = 1e-15, 1e15  # sizes of values whose squares stay far from the ends of float32's range
 _KEPT = 8  # most tiles of a scene whose transforms are kept for the next masked template
 
 
@@ -67,12 +68,15 @@ class Scene:
 
     def __init__(self, pixels: Pixels) -> None:
         """Prepare a scene of (H, W) or (H, W, C) pixels of any real dtype and range."""
-        values = channels_first(*_kept_as(pixels))
+        values = _kept(channels_first(pixels, pixels.dtype))
         self.valid = _valid_pixels(values)
-        self.centre = _centre(values, self.valid)
-        if self.valid is not None:
-            values = np.where(self.valid, values, values.dtype.type(self.centre))
-        self.values = values  # (C, H, W)
+        if self.valid is None:
+            self.values = _in_range(values)  # (C, H, W)
+            self.centre = _centre(self.values[:, ::5, ::7])
+        else:
+            self.values = _in_range(np.where(self.valid, values, 0))
+            self.centre = _centre(self.values[:, self.valid])
+            self.values[:, ~self.valid] = self.centre
         self._norms = Recent[Plan, list[Floats | None]](2)
         self._spectra = Recent[Plan, list[Powers | None]](2)
 
@@ -129,12 +133,12 @@ class Scene:
             inputs, target = plan.inputs(index), scores[plan.outputs(index)]
             with workspace() as space:
                 deviations = self._deviations(inputs, space)
-                norms: WindowNorms | Floats | None = kept[index] if kept else None
+                norms: WindowNorms | Floats | None = None if kept is None else kept[index]
                 if norms is None:
                     small = self.values.dtype == np.uint8
                     pixels = self.values[(slice(None), *inputs)] if small else deviations
                     norms = WindowNorms(pixels, kernel.size, space)
-                    if kept:
+                    if kept is not None:
                         norms = kept[index] = norms[:]
                 own = target.flags.c_contiguous
                 out = target if own else space.array("products", target.shape, np.float32)
@@ -186,10 +190,10 @@ def _products(
     multiply: Callable[..., NDArray[np.floating[Any]]],
     deviations: NDArray[np.floating[Any]],
     pattern: NDArray[np.floating[Any]],
-    out: Floats | None = None,
+    *out: Floats,
 ) -> NDArray[np.floating[Any]]:
-    """Sum the products of all channels; into `out` if that is given and may be used."""
-    products = multiply(deviations[0], pattern[0], out)
+    """Sum the products of all channels; into `out` if that is given."""
+    products = multiply(deviations[0], pattern[0], *out)
     for plane, part in zip(deviations[1:], pattern[1:], strict=True):
         products += multiply(plane, part)
     return products
@@ -267,25 +271,32 @@ def _valid_pixels(values: NDArray[Any]) -> NDArray[np.bool_] | None:
     return None if valid.all() else valid
 
 
-def _centre(values: NDArray[Any], valid: NDArray[np.bool_] | None) -> float:
-    """Find a constant near the mean; a whole number if all pixels are whole."""
-    sample = values[:, ::5, ::7] if valid is None else values[:, valid]
+def _centre(sample: NDArray[Any]) -> float:
+    """Find a constant near the mean of some pixels; a whole number if they are whole."""
     mean = float(sample.mean(dtype=np.float64)) if sample.size else 0.0
-    return mean if values.dtype.kind == "f" else float(round(mean))
+    return mean if sample.dtype.kind == "f" else float(round(mean))
 
 
-def _kept_as(pixels: Pixels) -> tuple[Pixels, DTypeLike]:
-    """Choose what pixels are kept as: bytes where they hold bytes, else float32 if that is exact."""
-    if pixels.dtype in (np.uint8, np.int8, np.int16):
-        return pixels, pixels.dtype
-    small = None if _bytes(pixels[::5, ::7]) is None else _bytes(pixels)
+def _kept(planes: NDArray[Any]) -> NDArray[Any]:
+    """Keep (C, H, W) pixels as bytes where they hold bytes, else in float32 if that is exact."""
+    if planes.dtype in (np.uint8, np.int8, np.int16):
+        return planes
+    small = None if _bytes(planes[:, ::5, ::7]) is None else _bytes(planes)
     if small is not None:
-        return small, np.uint8
-    return pixels, np.float32 if np.can_cast(pixels.dtype, np.float32) else np.float64
+        return small
+    return planes.astype(np.result_type(planes.dtype, np.float32), copy=False)
 
 
-def _bytes(pixels: Pixels) -> NDArray[np.uint8] | None:
+def _bytes(pixels: NDArray[Any]) -> NDArray[np.uint8] | None:
     """Turn pixels into bytes; None unless all are whole numbers from 0 to 255."""
     with np.errstate(invalid="ignore"):
         small = pixels.astype(np.uint8)
     return small if (small == pixels).all() else None
+
+
+def _in_range(values: NDArray[Any]) -> NDArray[Any]:
+    """Scale values whose squares float32 does not hold by a power of 2, which changes no score."""
+    largest = max(-float(values.min()), float(values.max()))
+    if values.dtype.kind != "f" or not largest or _RANGE[0] < largest < _RANGE[1]:
+        return values
+    return np.ldexp(values.astype(np.float64), -math.frexp(largest)[1])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -56,7 +57,6 @@ def sliding_products(picture: Floats, pattern: Floats, out: Floats | None = None
 def exact_products(
     picture: NDArray[np.floating[Any]],
     pattern: NDArray[np.floating[Any]],
-    out: Floats | None = None,  # noqa: ARG001
 ) -> NDArray[np.floating[Any]]:
     """Sum the same products by Fourier transforms, in the precision of what is given."""
     rows, columns = (p - k + 1 for p, k in zip(picture.shape, pattern.shape, strict=True))
@@ -84,15 +84,17 @@ def window_sums(
         exact = values.astype(np.float64)
         both = _running(exact, size), _running(np.square(exact), size)
         return lambda rows: (both[0][rows], both[1][rows])
-    small = values.dtype == np.uint8
-    tables = small and size[0] * size[1] * 255**2 >= 2**31  # which a box filter's int32 overflows
+    small, area = values.dtype == np.uint8, math.prod(size)
+    tables = small and area * 255**2 >= 2**31  # which a box filter's int32 overflows
     shape = tuple(side + tables for side in values.shape)  # a table begins with zeros
+    whole = {"sums": small and area * 255 < 2**31, "squares": small and not tables}
     sums, squares = (
-        space.array(f"{name} of plane {plane}", shape, np.int32 if whole else np.float64)
-        for name, whole in (("sums", small), ("squares", small and not tables))
+        space.array(f"{name} of plane {plane}", shape, np.int32 if fits else np.float64)
+        for name, fits in whole.items()
     )
     if tables:
-        cv2.integral2(values, sums, squares, cv2.CV_32S, cv2.CV_64F)
+        depth = cv2.CV_32S if whole["sums"] else cv2.CV_64F
+        cv2.integral2(values, sums, squares, depth, cv2.CV_64F)
         return lambda some: (_corners(sums, size, some), _corners(squares, size, some))
     depth = cv2.CV_32S if small else cv2.CV_64F
     cv2.boxFilter(values, depth, size[::-1], sums, **_WHOLE)

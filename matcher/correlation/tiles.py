@@ -77,7 +77,8 @@ def in_threads(task: Callable[[int], None], count: int) -> None:
     numbers, helpers = iter(range(count)), min(count, _threads()) - 1
 
     def work() -> None:
-        before, _here.busy = _is_busy(), helpers > 0
+        before = _is_busy()
+        _here.busy = before or helpers > 0
         try:
             for number in numbers:
                 task(number)

@@ -5,8 +5,8 @@ from matcher.templates.finder import (
     TemplateReport,
     TemplateSearch,
     find,
-    overlap,
     search,
 )
+from matcher.templates.poses import overlap
 
 __all__ = ["FindOptions", "TemplateReport", "TemplateSearch", "find", "overlap", "search"]

@@ -21,6 +21,7 @@ from matcher.types import Matrix
 
 _BLUR = 3.0  # standard deviation in pixels of the level, and of the scene where that is coarser
 _SIDE = 64  # pixels that the shorter side keeps on the level where detail is compared
+_SMALL = 200  # pixels of a side up to which a matrix blurs it
 _LEAST = 1e-6  # share of a picture's contrast below which what is left of it is rounding
 
 
@@ -99,18 +100,28 @@ def _between(planes: Matrix, share: float, axis: int) -> Matrix:
 
 def _fine(planes: Matrix, weights: Matrix, sigma: float) -> NDArray[np.float64]:
     """Take away what a blur under weights leaves, and the mean of the rest: (C, h, w)."""
-    down, across = (_blur(side, sigma) for side in weights.shape)
     if weights.min() == 1:
-        blurred = down @ planes @ across.T
+        blurred = _blurred(planes, sigma)
     else:
-        total = np.maximum(down @ weights @ across.T, 1e-12)
-        blurred = (down @ (weights * planes) @ across.T) / total
+        blurred = _blurred(weights * planes, sigma) / np.maximum(_blurred(weights, sigma), 1e-12)
     fine = planes - blurred
     means = (weights * fine).sum((1, 2), keepdims=True) / max(weights.sum(), 1e-12)
     return np.asarray(fine - means)
 
 
+def _blurred(planes: Matrix, sigma: float) -> Matrix:
+    """Blur (..., h, w) pixels, reflected at their border: small ones by matrices, which is faster."""
+    for axis in (-2, -1):
+        if planes.shape[axis] > _SMALL:
+            planes = np.asarray(gaussian_filter1d(planes, sigma, axis))
+        elif axis == -2:
+            planes = _blur(planes.shape[axis], sigma) @ planes
+        else:
+            planes = planes @ _blur(planes.shape[axis], sigma).T
+    return planes
+
+
 @functools.lru_cache(maxsize=16)
 def _blur(side: int, sigma: float) -> Matrix:
-    """Return the (side, side) matrix that blurs a line of pixels, reflected at its ends."""
+    """Return the (side, side) matrix that blurs a line of pixels."""
     return np.asarray(gaussian_filter1d(np.eye(side), sigma, axis=0))

@@ -10,6 +10,7 @@ an absent template gives no hit.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -20,7 +21,7 @@ from matcher import images
 from matcher.correlation.kernel import Pixels
 from matcher.correlation.tiles import in_threads
 from matcher.templates.detail import Detail
-from matcher.templates.poses import Pose, Template, make_template
+from matcher.templates.poses import Pose, Template, make_template, overlap
 from matcher.templates.settling import Settled, Settler
 from matcher.templates.survey import Pyramid, Ranges, Survey, grey, make_survey
 from matcher.types import TemplateHit
@@ -46,8 +47,9 @@ class FindOptions:
         mode: "exhaustive" scores every pixel of the scene; "pyramid" and "auto" score a smaller
             picture and follow its peaks, where the template keeps enough pixels and contrast on it
             and, for a template as it is, where the peaks are so few that this is faster.
-        angles: (from, to) degrees to search, counter-clockwise on the screen.
-        scales: (from, to) sizes in the scene over size of the template.
+        angles: (from, to) degrees to search, counter-clockwise on the screen; a hit may lie up to
+            3 degrees beyond.
+        scales: (from, to) sizes in the scene over size of the template; or up to 5 % beyond.
         contrast: "either" also finds negatives; their score is below 0.
         detail: Least correlation of fine detail, in [-1, 1]; -1 asks for none. See
             `matcher.templates.detail`.
@@ -202,7 +204,7 @@ def _search_one(
         (h, w), (height, width) = template.size, pyramid.size
         reason = f"a template of {h} x {w} pixels does not fit a scene of {height} x {width}"
         return [], TemplateReport("too large", reason)
-    settler = Settler(template, pyramid, options.ranges, survey)
+    settler = Settler(template, pyramid, options.ranges, survey, options.overlap)
     detail = Detail(template, pyramid)
     found, rejected = _settle(survey, settler, detail, template.size, options)
     if not found:
@@ -222,28 +224,39 @@ def _settle(
     """Settle peaks from the best down until the hits are complete.
 
     Returns:
-        Distinct places that reach the threshold, best first; and the best score that did not.
+        Distinct places that reach the threshold, best first; and the best score of another place.
     """
     found: list[Settled] = []
-    rejected = 0.0
-    for tried, candidate in enumerate(survey.candidates()):
-        complete = len(found) >= options.max_hits
-        if tried >= _TRIES * (10 + options.max_hits) or (
-            complete and candidate.score + survey.doubt <= min(abs(f.score) for f in found)
-        ):
-            break
-        final = survey.factor == 1 and options.ranges.still  # a better one comes no more
+    rejected: list[tuple[Pose, float]] = []
+    final = survey.exact is not None  # a peak is settled as it stands, and no better one comes
+    followed = options.ranges.still and not final  # all that a small level leaves
+    tries, most = 0, math.inf if followed else _TRIES * (10 + options.max_hits)
+    for candidate in survey.candidates():
         if final and any(overlap(f.pose, candidate.pose, size) > options.overlap for f in found):
             continue
+        if len(found) >= options.max_hits:
+            best = found if final else _distinct(found, size, options)
+            possible = candidate.score + survey.loss
+            if len(best) == options.max_hits and possible <= min(abs(f.score) for f in best):
+                break
+        if tries >= most:
+            break
+        tries += 1
         one = settler(candidate.pose, options.threshold)
         worth = abs(one.score) if options.contrast == "either" else one.score
         if worth >= options.threshold - _EXACT:
             one = replace(one, detail=detail.score(one.pose, negative=one.score < 0))
-        if worth < options.threshold - _EXACT or one.detail < options.detail:
-            rejected = max(rejected, worth)
-            continue
-        found.append(one)
-    return _distinct(found, size, options), rejected
+        if worth >= options.threshold - _EXACT and one.detail >= options.detail:
+            found.append(one)
+        else:
+            rejected.append((one.pose, worth))
+    kept = _distinct(found, size, options)
+    elsewhere = [
+        worth
+        for pose, worth in rejected
+        if all(overlap(one.pose, pose, size) <= options.overlap for one in kept)
+    ]
+    return kept, max(elsewhere, default=0.0)
 
 
 def _distinct(found: list[Settled], size: tuple[int, int], options: FindOptions) -> list[Settled]:
@@ -254,18 +267,9 @@ def _distinct(found: list[Settled], size: tuple[int, int], options: FindOptions)
     for one in found:
         if all(overlap(k.pose, one.pose, size) <= options.overlap for k in kept):
             kept.append(one)
-    return kept[: options.max_hits]
-
-
-def overlap(pose: Pose, other: Pose, size: tuple[int, int]) -> float:
-    """Compute intersection over union of a template at two poses, as if both were turned alike."""
-    step = (other.x - pose.x, other.y - pose.y)
-    across = np.linalg.solve(pose.scene_from_template, step)  # in pixels of the template
-    ratio = other.scale / pose.scale
-    common = 1.0
-    for distance, side in zip(np.abs(across), (size[1], size[0]), strict=True):
-        common *= max(0.0, min(side, ratio * side, (side + ratio * side) / 2 - distance))
-    return common / (size[0] * size[1] * (1 + ratio**2) - common)
+        if len(kept) == options.max_hits:
+            break
+    return kept
 
 
 def _second(found: list[Settled], rejected: float, survey: Survey, size: tuple[int, int]) -> float:

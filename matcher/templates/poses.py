@@ -8,8 +8,8 @@ frame, p counts pixels from its centre; its place in the scene is centre + scale
 from __future__ import annotations
 
 import functools
-import importlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import map_coordinates, spline_filter
 
 from matcher.correlation.kernel import Kernel, Pixels, make_kernel, weights_of
+from matcher.correlation.sums import opencv
 from matcher.types import Matrix, Points
 
 _SAMPLES = 4096  # pixels of a template that take part in a fit: enough for 0.01 pixel
@@ -57,6 +58,18 @@ class Pose:
         half = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * (size[1] / 2, size[0] / 2)
         placed = half @ self.scene_from_template.T + (self.x, self.y)
         return placed.astype(np.float32)
+
+
+def overlap(pose: Pose, other: Pose, size: tuple[int, int]) -> float:
+    """Compute intersection over union of a template at two poses, as if both were turned alike."""
+    angle, x, y = math.radians(pose.angle_degrees), other.x - pose.x, other.y - pose.y
+    cosine, sine = math.cos(angle) / pose.scale, math.sin(angle) / pose.scale
+    across = abs(cosine * x - sine * y), abs(sine * x + cosine * y)  # in pixels of the template
+    ratio = other.scale / pose.scale
+    common = 1.0
+    for distance, side in zip(across, (size[1], size[0]), strict=True):
+        common *= max(0.0, min(side, ratio * side, (side + ratio * side) / 2 - distance))
+    return common / (size[0] * size[1] * (1 + ratio**2) - common)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +193,7 @@ def shrink_bytes(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
         pixels: (H, W) or (H, W, C).
         factor: Side of a square.
     """
-    cv2 = importlib.import_module("cv2")
+    cv2: Any = opencv()
     while factor > 1:
         side = 2 if factor % 2 == 0 else factor  # halving is what OpenCV does fastest
         height, width = pixels.shape[0] // side, pixels.shape[1] // side
@@ -221,9 +234,11 @@ class Aligner:
     Source: Baker and Matthews, Lucas-Kanade 20 Years On, IJCV 56 (2004): inverse compositional.
     """
 
-    def __init__(self, template: Template, freedom: Freedom) -> None:
+    def __init__(
+        self, template: Template, freedom: Freedom, allowed: Callable[[Pose], bool]
+    ) -> None:
         """Prepare the fit of a template, on at most some thousand of its pixels."""
-        self.freedom = freedom
+        self.freedom, self._allowed = freedom, allowed
         stride = math.ceil(math.sqrt(math.prod(template.size) / _SAMPLES))
         chosen = tuple(slice((s - 1) % stride // 2, None, stride) for s in template.size)
         y, x = (grid[chosen].ravel() for grid in np.indices(template.size))
@@ -244,13 +259,13 @@ class Aligner:
             pose: Start, in pixels of this scene.
 
         Returns:
-            The pose with the best score on the way, and that score.
+            The allowed pose with the best score on the way, and that score.
         """
         window = self._window(scene, pose)
         start, best, best_score = pose, pose, 0.0
         for _ in range(_STEPS):
             score, seen = self._compare(self._look(window, pose))
-            if abs(score) > abs(best_score):
+            if abs(score) > abs(best_score) and self._allowed(pose):
                 best, best_score = pose, score
             pose, moved = self._step(seen, pose)
             lost = max(abs(pose.x - start.x), abs(pose.y - start.y)) > _MARGIN

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 from scipy.interpolate import make_interp_spline
 
 from matcher.correlation import Scene
-from matcher.templates.poses import Aligner, Pose, Template
+from matcher.templates.poses import Aligner, Pose, Template, overlap
 from matcher.templates.survey import Pyramid, Ranges, Survey
 from matcher.types import Floats, Matrix
 
 _CLIMBS = 4  # steps to the best place of a neighbourhood: an edge of a level has its peak far off
 _REACH = 3  # pixels around a peak that its interpolation uses
 _FINE = 10  # places a pixel that the interpolated peak is first looked for at
+_ROUNDING = 1e-4  # more than scores of a whole scene's map differ from the exact ones
 _GAIN = 1e-3  # of a score that makes another step worth while
 _HOPELESS = 0.7  # share of the least score that a fit on a small level must reach
 _CURVED = -1e-7  # a peak flatter than this has no place below the pixel
@@ -43,22 +44,39 @@ class Settler:
     """Settles candidates of one template, found on a level that is smaller by a factor."""
 
     def __init__(
-        self, template: Template, pyramid: Pyramid, ranges: Ranges, survey: Survey
+        self,
+        template: Template,
+        pyramid: Pyramid,
+        ranges: Ranges,
+        survey: Survey,
+        most_overlap: float = 0.3,
     ) -> None:
-        """Prepare what all candidates share."""
+        """Prepare what all candidates share.
+
+        Args:
+            template: At full size.
+            pyramid: Of the scene.
+            ranges: What was searched.
+            survey: What it gave.
+            most_overlap: What overlaps more than this is the same place: a candidate climbs no
+                further, lest it be lost to another one.
+        """
         self._pyramid, self._ranges, self._survey = pyramid, ranges, survey
         self._template, self._kernel, self._centre = template, template.kernel, template.centre
+        self._most_overlap = most_overlap
         self._aligners: dict[int, Aligner] = {}
         factor = 0 if ranges.still else survey.factor
-        while factor:  # 4, 2, 1
-            self._aligners[factor] = Aligner(template.shrink(factor), ranges.freedom)
+        while factor:  # of 4: 4, 2, 1
+            smaller = template.shrink(factor)
+            self._aligners[factor] = Aligner(smaller, ranges.freedom, ranges.contain)
             factor //= 2
 
     def __call__(self, pose: Pose, least: float) -> Settled:
         """Settle one candidate, or give up where a small level leaves no hope for a least score."""
-        return self._settle_still(pose) if self._ranges.still else self._settle_free(pose, least)
+        settle = self._settle_still if self._ranges.still else self._settle_free
+        return settle(pose, least)
 
-    def _settle_still(self, pose: Pose) -> Settled:
+    def _settle_still(self, pose: Pose, least: float) -> Settled:
         """Climb from whole pixel to whole pixel, and interpolate about the best."""
         row, column = round(pose.y - self._centre[1]), round(pose.x - self._centre[0])
         slack = 0 if self._survey.factor == 1 else self._survey.factor
@@ -70,12 +88,26 @@ class Settler:
             inner = worth[low : row + slack - top + 1, first : column + slack - left + 1]
             best = divmod(int(np.argmax(inner)), inner.shape[1])
             row, column = top + low + best[0], left + first + best[1]
-            if max(abs(row - start[0]), abs(column - start[1])) < slack or not slack:
+            place = Pose(column + self._centre[0], row + self._centre[1])
+            inside = max(abs(row - start[0]), abs(column - start[1])) < slack
+            if inside or not slack or not self._same(pose, place):
                 break
         peak = row - top, column - left
         (dy, dx), (fine_y, fine_x) = peak_offset(worth, peak)
-        place = Pose(column + dx + self._centre[0], row + dy + self._centre[1])
-        return Settled(place, float(scores[peak]), (fine_x, fine_y))
+        score = float(scores[peak])
+        if self._survey.exact is not None and abs(abs(score) - least) < _ROUNDING:
+            score = self._exact_score(row, column)
+        return Settled(Pose(place.x + dx, place.y + dy), score, (fine_x, fine_y))
+
+    def _same(self, pose: Pose, other: Pose) -> bool:
+        """Tell whether two poses are one place, of which there is one hit."""
+        return overlap(pose, other, self._template.size) > self._most_overlap
+
+    def _exact_score(self, row: int, column: int) -> float:
+        """Score one window by itself: a map of a whole scene has the rounding of all its pixels."""
+        h, w = self._kernel.size
+        window = self._pyramid.level(1)[row : row + h, column : column + w]
+        return float(Scene(window).score_map(self._kernel)[0, 0])
 
     def _scores_around(self, corner: tuple[int, int], reach: int) -> tuple[Floats, int, int]:
         """Score the windows up to `reach` pixels around one; also return the first row and column."""
@@ -88,20 +120,18 @@ class Settler:
         return Scene(crop).score_map(self._kernel), top, left
 
     def _settle_free(self, pose: Pose, least: float) -> Settled:
-        """Fit the pose on ever larger levels; then climb while there is a better one beside it.
-
-        A fit that leaves the ranges has no score: it is none of the poses that were asked for.
-        """
-        pose, score = self._fit(pose, self._survey.factor, least)
+        """Fit the pose on ever larger levels; then climb while there is a better one beside it."""
+        start, score = self._fit(pose, self._survey.factor, least)
+        pose = start
         for _ in range(_CLIMBS if abs(score) >= least else 0):
             beside, level = self._best_beside(pose)
             other, found = self._fit(beside, level, least)
             gain = abs(found) - abs(score)
-            if gain > 0:
-                pose, score = other, found
+            if gain <= 0 or not self._same(start, other):
+                break
+            pose, score = other, found
             if gain < _GAIN:
                 break
-        score = score if self._ranges.contain(pose) else 0.0
         turned = 180.0 - (180.0 - pose.angle_degrees) % 360.0  # into (-180, 180]
         return Settled(replace(pose, angle_degrees=turned), score, (True, True))
 

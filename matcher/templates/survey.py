@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -31,7 +32,7 @@ _LEAST_CONTRAST = 4.0  # standard deviation in bytes of a template that may be r
 
 
 class Pyramid:
-    """A scene and its smaller versions, each made when first needed and kept."""
+    """A scene and its smaller versions, each made when first needed and kept; for many threads."""
 
     def __init__(self, pixels: Pixels) -> None:
         """Take the pixels of a scene, (H, W) or (H, W, C)."""
@@ -39,6 +40,7 @@ class Pyramid:
         self._bytes: dict[int, NDArray[np.uint8]] = {}
         self._scenes: dict[int, Scene] = {}
         self._grey: Pyramid | None = None
+        self._lock = threading.RLock()
 
     @property
     def size(self) -> tuple[int, int]:
@@ -48,31 +50,35 @@ class Pyramid:
 
     def level(self, factor: int) -> Pixels:
         """Return the pixels, smaller by a factor."""
-        if factor not in self._levels:
-            self._levels[factor] = shrink(self._levels[1], factor)
-        return self._levels[factor]
+        with self._lock:
+            if factor not in self._levels:
+                self._levels[factor] = shrink(self._levels[1], factor)
+            return self._levels[factor]
 
     def bytes(self, factor: int) -> NDArray[np.uint8] | None:
         """Return the pixels, smaller and rounded to bytes; None where the scene does not hold bytes."""
         if self._levels[1].dtype != np.uint8:
             return None
-        if factor not in self._bytes:
-            self._bytes[factor] = shrink_bytes(self._levels[1], factor)
-        return self._bytes[factor]
+        with self._lock:
+            if factor not in self._bytes:
+                self._bytes[factor] = shrink_bytes(self._levels[1], factor)
+            return self._bytes[factor]
 
     def scene(self, factor: int) -> Scene:
         """Return a level made ready for correlation."""
-        if factor not in self._scenes:
-            self._scenes[factor] = Scene(self.level(factor))
-        return self._scenes[factor]
+        with self._lock:
+            if factor not in self._scenes:
+                self._scenes[factor] = Scene(self.level(factor))
+            return self._scenes[factor]
 
     def grey(self) -> Pyramid:
         """Return the pyramid of the scene in grey."""
         if self._levels[1].ndim == 2:
             return self
-        if self._grey is None:
-            self._grey = Pyramid(grey(self._levels[1]))
-        return self._grey
+        with self._lock:
+            if self._grey is None:
+                self._grey = Pyramid(grey(self._levels[1]))
+            return self._grey
 
 
 def grey(pixels: Pixels) -> Pixels:
@@ -145,7 +151,7 @@ class Survey:
         poses: (angle, scale) by number.
         origin: (x, y) of the first score in pixels of the level.
         factor: How many times smaller the level is than the scene.
-        loss: Share of its score that a template may lose on the level.
+        loss: How much less than in the end a template may score on the level.
         threshold: Least final score that is looked for.
         exact: (rows, columns) NCC of the template as it is at every pixel of the scene; else None.
     """
@@ -158,11 +164,6 @@ class Survey:
     loss: float
     threshold: float
     exact: Floats | None = None
-
-    @property
-    def doubt(self) -> float:
-        """Tell how much better than on the level a settled score may be."""
-        return self.loss
 
     @functools.cached_property
     def peaks(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -237,8 +238,8 @@ def _survey_still(
 ) -> Survey:
     """Score a template as it is: exactly on the scene itself, which nothing scores again.
 
-    On a small level of bytes OpenCV's own score does: it errs by less than 0.01 there, its peaks
-    are scored again, and it is the fastest.
+    On a small level of bytes OpenCV's own score does: its peaks are scored again, and it is the
+    fastest.
     """
     if factor == 1:
         exact = pyramid.scene(1).score_map(template.kernel)
@@ -250,10 +251,16 @@ def _survey_still(
     if level is None:
         scores = pyramid.scene(factor).score_map(small.kernel)
     else:
-        scores = quick_score_map(np.rint(small.pixels).astype(np.uint8), level)
+        scores = quick_score_map(_stretched(small.pixels), level)
     scores = np.abs(scores) if ranges.either else scores
     loss = 1 - 0.8 * phase
     return Survey(scores, None, [(0.0, 1.0)], small.centre, factor, loss, threshold)
+
+
+def _stretched(pixels: Pixels) -> NDArray[np.uint8]:
+    """Bring pixels of any range to bytes, which changes no score but by rounding."""
+    low, high = pixels.min(), pixels.max()
+    return np.asarray(np.rint((pixels - low) * (255 / (high - low))), np.uint8)
 
 
 def _keep_best(
@@ -272,8 +279,8 @@ def choose_factor(template: Template, ranges: Ranges) -> tuple[int, float]:
     """Choose how much smaller a level shows the template well enough.
 
     Returns:
-        The factor, and the score that the template keeps there when it lies half a pixel of the
-        level off the grid, both ways: fine texture is lost on a small level.
+        The factor, and the score that the template keeps there when it lies as far off the level's
+        grid as it can, both ways: fine texture is lost on a small level.
     """
     least = _LEAST_SIDE if ranges.still else _LEAST_TURNED
     for factor in (4, 3, 2):
@@ -286,7 +293,7 @@ def choose_factor(template: Template, ranges: Ranges) -> tuple[int, float]:
 
 
 def _phase_score(template: Template, factor: int) -> float:
-    """Score a template on a level against itself, moved by half a pixel of the level both ways."""
+    """Score a template on a level against itself, moved by half a pixel of the level or nearly so."""
     half = factor // 2
     h, w = (side // factor * factor - factor for side in template.size)
     a, b = (shrink(template.pixels[i : i + h, i : i + w], factor) for i in (0, half))
