@@ -37,6 +37,13 @@ TESTS = {
     "matcher/geometry/cameras.py": "tests/test_geometry.py",
     "matcher/geometry/verification.py": "tests/test_verification.py",
     "matcher/evaluation/metrics.py": "tests/test_metrics.py tests/test_searching.py",
+    "matcher/correlation/scene.py": "tests/test_correlation.py",
+    "matcher/correlation/sums.py": "tests/test_correlation.py",
+    "matcher/correlation/precision.py": "tests/test_correlation.py",
+    "matcher/templates/survey.py": "tests/test_templates.py",
+    "matcher/templates/settling.py": "tests/test_templates.py",
+    "matcher/templates/detail.py": "tests/test_templates.py",
+    "matcher/templates/finder.py": "tests/test_templates.py",
 }
 WARM = "torch", "scipy.spatial", "scipy.stats", "cv2", "kornia"  # imported once for all
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
