@@ -393,6 +393,17 @@ def test_large_scene_keeps_memory_bounded(texture):  # NCC-21
     assert grown * 1024 <= 10 * scene.size * 4
 
 
+def test_faint_texture_amid_strong_is_scored_exactly(texture):
+    scene = texture(160, 200).astype(np.float32) * 1e5
+    scene[60:110, 70:130] = 1e7 + texture(50, 60, 1)
+    template = scene[75:91, 90:108].copy()
+
+    scores = score_map(template, scene)
+
+    np.testing.assert_allclose(scores, direct_scores(template, scene), atol=1e-5)
+    assert scores[75, 90] == pytest.approx(1, abs=1e-6)
+
+
 def test_sums_of_very_large_templates_do_not_overflow():
     scene = np.random.default_rng(0).integers(210, 256, (2010, 5010)).astype(np.uint8)
 

@@ -541,6 +541,63 @@ def test_second_score_is_that_of_another_place(texture, seed):
     assert followed.second_score <= every[0].second_score  # of a stripe beside it: more
 
 
+@pytest.mark.parametrize("offset", [(0.033, -0.047), (0.27, 0.414), (-0.5, 0.0)])
+def test_peaks_are_placed_to_a_hundredth_of_a_pixel(offset):
+    y, x = np.indices((9, 9)) - 4
+    scores = np.exp(-((y - offset[0]) ** 2 + (x - offset[1]) ** 2) / (2 * 1.5**2))
+
+    found, fine = peak_offset(scores.astype(np.float32), (4, 4))
+
+    assert found == pytest.approx(offset, abs=0.01)
+    assert fine == (True, True)
+
+
+def test_alpha_and_single_channels_are_taken_for_what_they_are(texture):
+    colours = np.dstack([texture(90, 120, seed) for seed in range(3)])
+    alpha = np.dstack([colours, texture(90, 120, 9)])
+    single = colours[..., :1]
+
+    (hit,) = find(alpha[20:50, 30:70], alpha)
+    (grey,) = find(single[20:50, 30:70], single)
+
+    assert place(hit) == pytest.approx((49.5, 34.5), abs=0.02)
+    assert place(grey) == pytest.approx((49.5, 34.5), abs=0.02)
+    (plain,) = find(colours[20:50, 30:70], colours)
+    assert hit.score == pytest.approx(plain.score, abs=1e-6)
+    assert hit.second_score == pytest.approx(plain.second_score, abs=1e-3)
+
+
+@pytest.mark.parametrize("factor", [2, 3, 4])
+def test_bytes_of_a_level_are_its_pixels_rounded(texture, factor):
+    pytest.importorskip("cv2")
+    picture = np.dstack([texture(101, 122, seed) for seed in range(3)])
+    pyramid = Pyramid(picture)
+
+    rounded = pyramid.bytes(factor)
+
+    assert rounded.dtype == np.uint8
+    assert np.abs(rounded - pyramid.level(factor)).max() <= 1  # at most two halves
+    assert Pyramid(picture.astype(np.float32)).bytes(factor) is None
+
+
+def test_a_template_that_fits_as_it_is_but_not_turned_says_so(texture):
+    with pytest.raises(ValueError, match="turned and scaled as asked for, does not fit a scene"):
+        find(texture(16, 16), texture(16, 16), angles=(-5, 5))
+
+
+def test_detail_under_a_mask_ignores_brightness_and_what_lies_outside(texture):
+    picture, other = texture(120, 160), texture(120, 160, 1)
+    y, x = np.indices((60, 60)) - 29.5
+    disc = np.hypot(x, y) <= 25
+    scene = other.astype(float)
+    scene[30:90, 50:110] = np.where(disc, 0.4 * picture[30:90, 50:110] + 90, scene[30:90, 50:110])
+
+    (hit,) = find(picture[30:90, 50:110], scene, disc, max_hits=1)
+
+    assert place(hit) == pytest.approx((79.5, 59.5), abs=0.02)
+    assert hit.detail > 0.999
+
+
 def test_detail_of_long_templates_needs_no_large_matrix(texture):
     scene = texture(80, 3000)
     detail_of_one._blur.cache_clear()

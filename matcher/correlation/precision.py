@@ -12,7 +12,6 @@ from matcher.types import Floats
 
 _TOLERANCE = 1e-5  # largest error of a score that float32 products may cause
 _ROUNDING = 4 * 2.0**-23  # their error over their root mean square, see tests
-_RANGE = 1e-15, 1e15  # deviations whose float32 products stay far from the ends of its range
 
 
 class Precision:
@@ -39,5 +38,4 @@ class Precision:
 
     def _least(self, peak: float) -> float:
         """Tell how small a window's norm may be."""
-        power = peak * self._power
-        return _ROUNDING / _TOLERANCE * power if _RANGE[0] < power < _RANGE[1] else np.inf
+        return _ROUNDING / _TOLERANCE * peak * self._power

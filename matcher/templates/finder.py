@@ -202,7 +202,8 @@ def _search_one(
     survey = make_survey(template, pyramid, options.ranges, mode, options.threshold - _ROUNDING)
     if survey is None:
         (h, w), (height, width) = template.size, pyramid.size
-        reason = f"a template of {h} x {w} pixels does not fit a scene of {height} x {width}"
+        posed = ", turned and scaled as asked for," if h <= height and w <= width else ""
+        reason = f"a template of {h} x {w} pixels{posed} does not fit a scene of {height} x {width}"
         return [], TemplateReport("too large", reason)
     settler = Settler(template, pyramid, options.ranges, survey, options.overlap)
     detail = Detail(template, pyramid)
