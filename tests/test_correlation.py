@@ -524,6 +524,14 @@ def test_a_task_that_fails_in_a_thread_says_so():
                 tiles.in_threads(task, 4)
 
 
+@pytest.mark.parametrize(("threads", "count"), [(1, 1), (2, 2)])
+def test_a_scene_is_halved_where_a_second_thread_is_worth_its_start(monkeypatch, threads, count):
+    monkeypatch.setattr(tiles, "_threads", lambda: threads)
+
+    assert make_plan((540, 600), (16, 16)).count == count
+    assert make_plan((200, 300), (16, 16)).count == 1
+
+
 def test_tasks_of_a_task_stay_in_its_thread(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     both, seen = threading.Barrier(2, timeout=10), {}
