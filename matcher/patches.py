@@ -62,11 +62,12 @@ def warp_patches(
     """Sample (N, K, K) patches of image 0 in the frame of image 1, and tell which lie inside."""
     steps = torch.arange(-radius, radius + 1, device=points.device, dtype=torch.float32)
     grid = torch.stack(torch.meshgrid(steps, steps, indexing="xy"), -1).flatten(0, 1)  # (K*K, 2)
-    places = points[:, None] + grid @ step0_from_1.mT  # (N, K*K, 2)
     size = torch.tensor(image.shape[:1:-1], device=points.device)  # W, H
-    inside = ((places >= -0.5) & (places <= size - 0.5)).all(-1).all(-1)
-    unit = (places + 0.5) * (2 / size) - 1
-    patches = F.grid_sample(image, unit[None], padding_mode="border", align_corners=False)[0, 0]
+    middles, unit_steps = (points + 0.5) * (2 / size) - 1, step0_from_1.mT * (2 / size)
+    places = middles[:, None] + grid @ unit_steps  # (N, K*K, 2), from -1 to 1 over the image
+    corners = places[:, [0, 2 * radius, -2 * radius - 1, -1]]
+    inside = (corners.abs() <= 1).flatten(1).all(1)
+    patches = F.grid_sample(image, places[None], padding_mode="border", align_corners=False)[0, 0]
     return patches.reshape(-1, len(steps), len(steps)), inside
 
 
