@@ -608,6 +608,13 @@ def test_detail_of_long_templates_needs_no_large_matrix(texture):
     assert detail_of_one._blur.cache_info().misses == 1  # of its 40 rows
 
 
+def test_templates_without_a_pixel_are_told(texture):
+    with pytest.raises(matcher.images.ImageError, match="the array has no pixels"):
+        find(np.zeros((0, 4)), texture(20, 20))
+    with pytest.raises(ValueError, match="the template has no finite pixel"):
+        find(np.full((9, 9), np.nan), texture(20, 20))
+
+
 def test_masks_must_be_as_many_as_templates(texture):
     with pytest.raises(ValueError, match="there are 1 masks for 2 templates"):
         find([texture(9, 9)] * 2, texture(20, 20), [np.ones((9, 9))])

@@ -86,6 +86,8 @@ def weights_of(valid: NDArray[np.bool_], mask: NDArray[np.generic] | None) -> Ma
         valid: (h, w) True where pixels are finite; the others get 0.
         mask: As in `make_kernel`, which says what is raised.
     """
+    if not valid.any():
+        raise ValueError("the template has no finite pixel")
     if mask is None:
         return None if valid.all() else valid.astype(np.float64)
     weights = np.asarray(mask, np.float64)

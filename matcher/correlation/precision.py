@@ -29,9 +29,8 @@ class Precision:
     def too_coarse(self, norms: Floats) -> NDArray[np.bool_] | None:
         """Return where the scores of windows of these norms are not sure to 1e-5; None for nowhere."""
         smallest = norms.min()
-        if smallest >= self._least(
-            self._kernel.reach
-        ):  # no less than that of the peak, and cheaper
+        most = self._least(self._kernel.reach)  # no less than that of the peak, and cheaper
+        if smallest >= most:
             return None
         least = self._least(self._kernel.peak)
         return None if smallest >= least else norms < least

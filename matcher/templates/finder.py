@@ -167,7 +167,7 @@ def search(
 
 def _pixels(source: object) -> Pixels:
     """Take numbers as they are stored; arrays of grey or RGB pixels are not even copied."""
-    if not isinstance(source, np.ndarray) or source.dtype.kind not in "uif":
+    if not isinstance(source, np.ndarray) or source.dtype.kind not in "uif" or not source.size:
         return images.values(source)
     plain = source.ndim == 2 or (source.ndim == 3 and source.shape[2] == 3)
     return source if plain else images.values(source)
